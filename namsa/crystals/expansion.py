@@ -86,13 +86,13 @@ def expand(sites: Sequence[Site], symmetry: Symmetry, cell: Floats) -> Expanded:
                 f"of {len(sites)} sites; give a cell of 1 to {MOST_ATOMS} atoms"
             )
     places = {}
-    for first, group in _places(sites, orbits, notes):
-        places[first] = _settle([sites[member] for member in group], notes)
+    for head, group in _places(sites, orbits, notes):
+        places[head] = _settle([sites[member] for member in group], notes)
     rank = _ranks(list(places.values()))
     images: list[SiteImage] = []
-    for first in sorted(places, key=lambda first: rank[_shares(places[first])]):
-        for place in orbits[first]:
-            images.extend(SiteImage(site, place) for site in places[first])
+    for head in sorted(places, key=lambda head: rank[_shares(places[head])]):
+        for place in orbits[head]:
+            images.extend(SiteImage(site, place) for site in places[head])
     labels = tuple(image.site.label for image in images)
     roundings = np.array([image.site.occupancy_rounding for image in images])
     return Expanded(_atoms(images, symmetry, cell), labels, roundings, tuple(notes))
@@ -107,19 +107,27 @@ class SiteImage(NamedTuple):
 
 def _atoms(images: Sequence[SiteImage], symmetry: Symmetry, cell: Floats) -> ase.Atoms:
     """Returns the atoms of a cell, with occupancies and amplitudes if there are any."""
-    places = np.array([image.place for image in images])
-    sites = [image.site for image in images]
-    numbers = [site.number for site in sites]
+    count = len(images)
+    places = np.empty((count, 3))
+    numbers = np.empty(count, np.int64)
+    shares = np.empty(count)
+    mean_squares = np.empty(count)
+    tensors = np.empty((count, 3, 3))
+    has_tensors = False
+    for index, (site, place) in enumerate(images):
+        places[index] = place
+        numbers[index] = site.number
+        shares[index] = site.occupancy
+        mean_squares[index] = site.u_angstrom2
+        tensors[index] = _tensor(site, place, symmetry, cell)
+        has_tensors = has_tensors or site.tensor_angstrom2 is not None
     atoms = ase.Atoms(numbers=numbers, positions=places @ cell, cell=cell, pbc=True)
-    shares = np.array([site.occupancy for site in sites])
     if shares.min() < 1:
         atoms.set_array("occupancy", shares)
-    mean_squares = np.array([site.u_angstrom2 for site in sites])
     if not np.isnan(mean_squares).all():
         atoms.set_array("rms_displacement_angstrom", np.sqrt(mean_squares))
-    if any(site.tensor_angstrom2 is not None for site in sites):
-        tensors = [_tensor(image.site, image.place, symmetry, cell) for image in images]
-        atoms.set_array(TENSOR, np.array(tensors))
+    if has_tensors:
+        atoms.set_array(TENSOR, tensors)
     return atoms
 
 
@@ -228,29 +236,43 @@ def _settle(group: Sequence[Site], notes: list[str]) -> list[Site]:
     Raises:
         InputError: If they sum to more than 1.
     """
-    total = sum(site.occupancy for site in group)
-    allowed = 1 + ROUNDING + sum(site.occupancy_rounding for site in group)
-    if total > allowed:
-        distinct = _listed_once(group)
-        names = ", ".join(shorten(site.label, 20) for site in group[:8])
-        total = sum(site.occupancy for site in distinct)
-        if total > allowed:
-            raise InputError(
-                f"atom sites {names} share one place with an occupancy {total:g} in all: remove "
-                "one of them, or set occupancies that sum to at most 1"
-            )
-        notes.append(
-            f"atom sites {names} are on one place more than once: each element is taken once"
-        )
-        group = distinct
-    if {1, 8} <= {site.number for site in group}:
+    group = _within_one_place(group, notes)
+    total = max(_occupancy(group), 1.0)  # the digits may leave a little more than 1
+    elements = {site.number for site in group}
+    if elements >= {1, 8}:
         _check_hydrogens_of_oxygen(group, notes)
     merged: dict[int, Site] = {}
     for site in group:  # by element: Fe2+ and Fe3+ scatter alike
-        scaled = replace(site, occupancy=site.occupancy / max(total, 1.0))
+        scaled = replace(site, occupancy=site.occupancy / total)
         earlier = merged.get(site.number)
         merged[site.number] = scaled if earlier is None else _merged(earlier, scaled)
     return list(merged.values())
+
+
+def _occupancy(group: Sequence[Site]) -> float:
+    """Returns the sum of the sites' occupancies."""
+    return sum(site.occupancy for site in group)
+
+
+def _within_one_place(group: Sequence[Site], notes: list[str]) -> Sequence[Site]:
+    """Returns the sites of a place, without those that are listed twice if they are too many.
+
+    Raises:
+        InputError: If their occupancies sum to more than 1.
+    """
+    allowed = 1 + ROUNDING + sum(site.occupancy_rounding for site in group)
+    if _occupancy(group) <= allowed:
+        return group
+    distinct = _listed_once(group)
+    names = ", ".join(shorten(site.label, 20) for site in group[:8])
+    total = _occupancy(distinct)
+    if total > allowed:
+        raise InputError(
+            f"atom sites {names} share one place with an occupancy {total:g} in all: remove one of "
+            "them, or set occupancies that sum to at most 1"
+        )
+    notes.append(f"atom sites {names} are on one place more than once: each element is taken once")
+    return distinct
 
 
 def _check_hydrogens_of_oxygen(group: Sequence[Site], notes: list[str]) -> None:

@@ -170,22 +170,14 @@ def estimate_dataset(
             f"none of the {len(entries)} samples can be built; {entries[0].id}: "
             f"{entries[0].skipped}"
         )
-    by_name = {material.name: material for material in materials}
     # The first entries of a fixed random order stand for all.
-    chosen = sampled(entries)
-    workloads = []
-    for entry in chosen:
-        workloads.append(count_workload(config, material_of(entry, by_name), entry))
-    for entry in chosen[:CHECKED]:
-        check_entry(config, material_of(entry, by_name), entry)
-    operations = []
-    for workload in workloads:
-        operations.append(prism.propagation_operations(workload.work, workload.work.probes))
-    costliest = operations.index(max(operations))
+    workloads = _workloads(config, materials, sampled(entries))
+    costliest = _costliest(workloads)
     rates = measure_rates(workloads[costliest])
     estimates = [estimate_sample(workload, rates) for workload in workloads]
     scale = len(feasible) / len(estimates)
     seconds = scale * sum(sample.seconds for sample in estimates)
+    disk_bytes = scale * sum(sample.disk_bytes for sample in estimates)
     largest = max(estimates, key=lambda sample: sample.memory_bytes)
     return DatasetEstimate(
         samples=len(feasible),
@@ -197,12 +189,33 @@ def estimate_dataset(
         # One sample is stored while the next is simulated: patterns, record, and the LMDB pages
         # that it goes to.
         memory_bytes=largest.memory_bytes + 4 * largest.disk_bytes,
-        disk_bytes=round(scale * sum(sample.disk_bytes for sample in estimates)),
+        disk_bytes=round(disk_bytes),
         costliest=estimates[costliest],
         strata=strata.count_strata(feasible),
         merged=merged_names(materials),
         warning=manifest.empty_splits(feasible, config.split),
     )
+
+
+def _workloads(
+    config: SimulationConfig, materials: Sequence[Material], chosen: Sequence[Entry]
+) -> list[Workload]:
+    """Returns the work of some samples. Some of them are checked as their simulation does it."""
+    by_name = {material.name: material for material in materials}
+    workloads = []
+    for entry in chosen:
+        workloads.append(count_workload(config, material_of(entry, by_name), entry))
+    for entry in chosen[:CHECKED]:
+        check_entry(config, material_of(entry, by_name), entry)
+    return workloads
+
+
+def _costliest(workloads: Sequence[Workload]) -> int:
+    """Returns the index of the first sample that takes the most operations."""
+    operations = []
+    for workload in workloads:
+        operations.append(prism.propagation_operations(workload.work, workload.work.probes))
+    return operations.index(max(operations))
 
 
 def table_rows(estimate: SampleEstimate | DatasetEstimate) -> Rows:

@@ -182,36 +182,15 @@ def bonding_of(density: ChargeDensity, snapshots: Sequence[ase.Atoms], table: Ta
         OutOfMemoryError: If the coefficients do not fit into memory.
     """
     density.check_complete()
-    density_sides = density.atoms.cell.lengths()
     sides = snapshots[0].cell.lengths()
-    repeats = np.maximum(1, np.rint(sides / density_sides)).astype(int)
-    if np.any(abs(sides / (repeats * density_sides) - 1) > SAME_CELL):
-        raise InputError(
-            f"the specimen's cell is {_times(sides)} Å, no whole multiple of the density's "
-            f"{_times(density_sides)} Å (x, y, z): repeat its atoms, as "
-            "density.atoms.repeat((2, 2, 5)) does, or take the zone axis [0 0 1]"
-        )
+    repeats = _repeats(density, sides)
     cell = sides / repeats
     farthest = max(_check_nuclei(density.atoms, atoms, cell, repeats) for atoms in snapshots)
     points = density.density.shape
     check_memory_for(
         64 * density.density.size, f"a density on {_times(points)} points", "compute it on fewer"
     )
-    kept = [2 * abs(np.fft.fftfreq(n, 1 / n)) < n for n in points]
-    q = [
-        np.fft.fftfreq(n, side / n)[chosen]
-        for n, side, chosen in zip(points, cell, kept, strict=True)
-    ]
-    change = np.fft.fftn(density.density)[np.ix_(*kept)] * (
-        density.atoms.cell.volume / density.density.size
-    )
-    places = density.atoms.positions * (cell / density_sides)
-    phases = [np.exp(-2j * np.pi * k[:, None] * r) for k, r in zip(q, places.T, strict=True)]
-    for atomic_number in np.unique(density.atoms.numbers):
-        x, y, z = (phase[:, density.atoms.numbers == atomic_number] for phase in phases)
-        for index, qz in enumerate(q[2]):
-            factor = xray(int(atomic_number), q[0][:, None] ** 2 + q[1] ** 2 + qz**2, table)
-            change[:, :, index] -= factor * ((x * z[index]) @ y.T)
+    change = _change_by_bonds(density, cell, table)
     digest = hashlib.sha256(np.ascontiguousarray(density.density).tobytes())
     digest.update(density.atoms.positions.tobytes() + density.atoms.numbers.tobytes())
     described = {
@@ -226,6 +205,47 @@ def bonding_of(density: ChargeDensity, snapshots: Sequence[ase.Atoms], table: Ta
     return Bonding(
         np.ascontiguousarray(change.transpose(2, 1, 0)), (a, b, c), (rx, ry, rz), described
     )
+
+
+def _repeats(density: ChargeDensity, sides: Floats) -> npt.NDArray[np.int64]:
+    """Returns how many cells of a density a specimen of these sides (x, y, z), Å, has along each
+    axis. Raises InputError if it has no whole number of them.
+    """
+    density_sides = density.atoms.cell.lengths()
+    repeats = np.maximum(1, np.rint(sides / density_sides)).astype(int)
+    if np.any(abs(sides / (repeats * density_sides) - 1) > SAME_CELL):
+        raise InputError(
+            f"the specimen's cell is {_times(sides)} Å, no whole multiple of the density's "
+            f"{_times(density_sides)} Å (x, y, z): repeat its atoms, as "
+            "density.atoms.repeat((2, 2, 5)) does, or take the zone axis [0 0 1]"
+        )
+    return repeats
+
+
+def _change_by_bonds(density: ChargeDensity, cell: Floats, table: Table) -> Complexes:
+    """Returns the Fourier coefficients of a density less those of its independent atoms, up to its
+    band limit, `(qx, qy, qz)`, e.
+
+    Args:
+        cell: Sides (x, y, z) of the cell in the specimen, Å.
+    """
+    points = density.density.shape
+    kept = [2 * abs(np.fft.fftfreq(n, 1 / n)) < n for n in points]
+    q = [
+        np.fft.fftfreq(n, side / n)[chosen]
+        for n, side, chosen in zip(points, cell, kept, strict=True)
+    ]
+    change = np.fft.fftn(density.density)[np.ix_(*kept)] * (
+        density.atoms.cell.volume / density.density.size
+    )
+    places = density.atoms.positions * (cell / density.atoms.cell.lengths())
+    phases = [np.exp(-2j * np.pi * k[:, None] * r) for k, r in zip(q, places.T, strict=True)]
+    for atomic_number in np.unique(density.atoms.numbers):
+        x, y, z = (phase[:, density.atoms.numbers == atomic_number] for phase in phases)
+        for index, qz in enumerate(q[2]):
+            factor = xray(int(atomic_number), q[0][:, None] ** 2 + q[1] ** 2 + qz**2, table)
+            change[:, :, index] -= factor * ((x * z[index]) @ y.T)
+    return change
 
 
 def _check_nuclei(

@@ -274,6 +274,7 @@ class Slicing:
             atoms = self.snapshots[snapshot]
             if phonons:
                 atoms = displace_atoms(atoms, phonons.displacement_angstrom(), rng)
+            depths_of_snapshot = depths[snapshot] if depths else None
             on_part = dispatch.part_of(on_progress, configuration, count)
             sliced = specimen.build(
                 atoms,
@@ -284,14 +285,15 @@ class Slicing:
                 self.dtype,
                 self.xp,
                 projection=simulation.projection,
-                depths=depths[snapshot] if depths else None,
+                depths=depths_of_snapshot,
                 depth_bins=depth_bins,
                 bonding=self.bonding,
                 on_slice=partial(on_part, "slices"),
             )
             scatter(configuration, sliced.slices.among(thicknesses), on_part)
-            densities += [to_host(density) for density in sliced.densities]
-            potentials += [to_host(projected) for projected in sliced.projected_potentials]
+            for index in range(len(densities)):
+                densities[index] += to_host(sliced.densities[index])
+                potentials[index] += to_host(sliced.projected_potentials[index])
             if sliced.density_by_depth is not None:
                 by_depth += to_host(sliced.density_by_depth) / count
         real = np.dtype(simulation.precision)

@@ -1,5 +1,6 @@
 """The contents of datasets and HDF5 files: samples, materials, and arrays with axes and units."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -105,24 +106,31 @@ def describe_dataset(directory: Path) -> DatasetInfo:
     header = manifest.read_header(directory)
     entries = manifest.read(directory)
     paths = shards.shard_paths(directory)
+    skipped = 0
+    for entry in entries:
+        skipped += bool(entry.skipped)
     with shards.Dataset(directory) as data:
         present = [entry for entry in entries if entry.id in data]
         first = _describe_record(data, present[0].id) if present else None
         failures = unresolved_failures(directory, header["samples_hash"], data.ids)
-    split_of = [entry.split for entry in present]
+    materials = {entry.material for entry in present}
+    sizes = Counter(entry.split for entry in present)
+    stored_bytes = 0
+    for path in paths:
+        stored_bytes += path.stat().st_size
     return DatasetInfo(
         path=str(directory),
         entries=len(entries),
-        skipped=sum(bool(entry.skipped) for entry in entries),
+        skipped=skipped,
         failed=len(failures),
         failures=failures,
         samples=len(present),
-        materials=len({entry.material for entry in present}),
-        splits={name: split_of.count(name) for name in ("train", "dev", "test")},
+        materials=len(materials),
+        splits={name: sizes[name] for name in ("train", "dev", "test")},
         strata=count_strata(present),
         merged=header.get("merged", {}),
         shards=len(paths),
-        bytes=sum(path.stat().st_size for path in paths),
+        bytes=stored_bytes,
         first=first,
         ids=[entry.id for entry in present],
     )

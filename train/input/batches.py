@@ -208,39 +208,46 @@ def read_batch(
 ) -> Batch:
     """Returns the samples of `entries`, each copied once, in arrays of `cache.buffers`."""
     inputs = experiment.training.inputs
-    window_shapes = experiment.window_shapes()
-    patterns_shape: tuple[int, ...] = window_shapes[0]
-    is_cut = window_shapes != experiment.sample_shapes()
-    is_disturbed = bool(inputs.dose_electrons_per_pattern or inputs.imperfections)
-    is_changed = inputs.augment or is_disturbed or is_cut
-    dtype = "float32" if is_disturbed else experiment.data.dtype
     find = partial(find_view, dataset, experiment, cache)
     views = []
     for entry in entries:
         views.append(compose(entry, epoch, find) if compose else find(entry.id))
-    density_shape = (*experiment.bins_shape(), *window_shapes[1])
-    if not is_changed:  # whole samples, or parts of them
+    is_cut = experiment.window_shapes() != experiment.sample_shapes()
+    is_disturbed = bool(inputs.dose_electrons_per_pattern or inputs.imperfections)
+    is_changed = inputs.augment or is_disturbed or is_cut
+    if is_changed:
+        patterns_shape: tuple[int, ...] = experiment.window_shapes()[0]
+        density_shape = (*experiment.bins_shape(), *experiment.window_shapes()[1])
+    else:  # whole samples, or parts of them
         patterns_shape = views[0].patterns.shape
         density_shape = views[0].density.shape
+    dtype = "float32" if is_disturbed else experiment.data.dtype
     batch = Batch(
         cache.buffers.empty((len(entries), *patterns_shape), dtype),
         cache.buffers.empty((len(entries), 1, 1, 1), "float32"),
         cache.buffers.empty((len(entries), *density_shape), "float32"),
     )
-    if is_changed or inputs.held_out_positions:
-        margin = _margin_in_sample(experiment)
-        for index, (view, entry) in enumerate(zip(views, entries, strict=True)):
-            out = Batch(batch.patterns[index], batch.scale[index], batch.density[index])
-            augment(view, inputs, entry.seed, epoch, out, margin, cache.buffers.empty)
+    if not is_changed and not inputs.held_out_positions:
+        _copy_views(views, batch)
         return batch
-    # One call for many samples: between them it holds the interpreter's lock for less than a
-    # microsecond.
-    rows = batch.patterns.reshape(-1, *patterns_shape[1:])
+    margin = _margin_in_sample(experiment)
+    for index, (view, entry) in enumerate(zip(views, entries, strict=True)):
+        out = Batch(batch.patterns[index], batch.scale[index], batch.density[index])
+        augment(view, inputs, entry.seed, epoch, out, margin, cache.buffers.empty)
+    return batch
+
+
+def _copy_views(views: Sequence[SampleView], batch: Batch) -> None:
+    """Copies samples as they are into a batch.
+
+    One call for many samples: between them it holds the interpreter's lock for less than a
+    microsecond.
+    """
+    rows = batch.patterns.reshape(-1, *batch.patterns.shape[2:])
     np.concatenate([view.patterns for view in views], out=rows)
-    density_rows = batch.density.reshape(-1, *density_shape[1:])
+    density_rows = batch.density.reshape(-1, *batch.density.shape[2:])
     np.concatenate([view.density for view in views], out=density_rows)
     batch.scale[:, 0, 0, 0] = [view.scale for view in views]
-    return batch
 
 
 def _margin_in_sample(experiment: Experiment) -> tuple[int, int]:

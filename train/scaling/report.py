@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fcdensenet.layer_counts import NetworkCount
 from namsa.base.errors import InputError
 from namsa.config.loading import read_yaml, validate
 from namsa.dataset import manifest
@@ -27,7 +28,7 @@ from .published import published_results
 from .rank_counts import rank_counts, way_counts
 from .results import CurveRow, ScalingReport, Synchronisation
 from .strategy import SUMMIT, Machine, strategy_of
-from .workload import WireType, workload
+from .workload import StepWorkload, WireType, workload
 
 
 def report(
@@ -60,64 +61,35 @@ def report(
             or the model does not know how the configuration reduces gradients.
     """
     sections = _sections(config, overrides)
-    training = sections.training
+    if samples is not None:
+        sections = sections._replace(samples=samples)
     hardware = SUMMIT
     if machine:
         hardware = validate(Machine, read_yaml(machine), str(machine))
+    training = sections.training
     if training.split.further:
         raise InputError(
             "training.split.further: the model of scaling divides samples along one axis: leave it "
             "out"
         )
-    undivided = count(sections.network)
-    step_flop = training.batch_size * training.accumulate * undivided.step_flop
-    if run_dir:
-        compute_s = measured_compute_s(run_dir)
-    else:
-        compute_s = step_flop / hardware.sustained_flop_per_s
+    compute_s = _compute_s(sections, hardware, run_dir)
     wire_type: WireType = "float16" if training.exchange.sends_float16 else "float32"
     work = workload(sections.network, wire_type, compute_s, training.accumulate)
     strategy = strategy_of(training, work.gradients)
     divided = DividedJob(sections.network, wire_type, compute_s, hardware, strategy, training)
-    if training.split.ways > 1:
-        step, counted_part = divided.step(training.split.ways)
-        work = step.work
-        step_flop = training.batch_size * training.accumulate * counted_part.step_flop
-    convolutions_s = None
     # Summit's convolutions are not those of a run on another machine.
-    if machine or not run_dir:
-        peak = hardware.convolution_flop_per_s
-        convolutions_s = step_flop / peak if peak else None
-    job = ScaledJob(
-        machine=hardware,
-        work=work,
-        strategy=strategy,
-        training=training,
-        step_flop=step_flop,
-        convolutions_s=convolutions_s,
-        samples=sections.samples if samples is None else samples,
-        state_bytes=4 * (1 + training.optimizer.moments) * undivided.parameters,
-    )
-    if strategy.synchronise == "epoch" and job.samples is None:
-        raise InputError(
-            "training.exchange.synchronise epoch: the steps between two synchronisations follow "
-            "from the number of training samples, which is not known; give --samples, or a number "
-            "of steps instead of epoch"
-        )
-    counts = [
-        rank_count for rank_count in rank_counts(ranks, hardware) if rank_count % job.ways == 0
-    ]
-    if not counts:
-        raise InputError(
-            f"--ranks {ranks} has no multiple of training.split.ways, {job.ways}: give one"
-        )
-    curve = [curve_row(job, rank_count) for rank_count in counts]
+    knows_convolutions = machine is not None or run_dir is None
+    job = _scaled_job(divided, work, sections.samples, knows_convolutions)
+    curve = [curve_row(job, rank_count) for rank_count in _counts_of_job(job, ranks)]
+    division = None
+    if ways:
+        division = divided.rows(way_counts(ways), groups)
     return ScalingReport(
         name=sections.name,
         machine=hardware.name,
         compute_s=compute_s,
         compute_from="run" if run_dir else "rate",
-        strategy=strategy,
+        strategy=job.strategy,
         samples=job.samples,
         curve=curve,
         recommended=recommended(curve, min_efficiency),
@@ -126,8 +98,72 @@ def report(
         measured=fit.fit(measured) if measured else None,
         synchronisation=_synchronisation(job),
         ways=job.ways,
-        division=divided.rows(way_counts(ways), groups) if ways else None,
+        division=division,
     )
+
+
+def _step_flop(training: Training, counted: NetworkCount) -> int:
+    """Returns the FLOP of a step of one rank."""
+    return training.batch_size * training.accumulate * counted.step_flop
+
+
+def _compute_s(sections: "_Sections", hardware: Machine, run_dir: Path | None) -> float:
+    """Returns how long one rank computes per step, s: as measured in a run, or by its FLOP."""
+    if run_dir:
+        return measured_compute_s(run_dir)
+    return _step_flop(sections.training, count(sections.network)) / hardware.sustained_flop_per_s
+
+
+def _scaled_job(
+    divided: DividedJob, work: StepWorkload, samples: int | None, knows_convolutions: bool
+) -> ScaledJob:
+    """Returns the job with the work of one rank, which has its part of each sample.
+
+    Args:
+        work: The work of a rank with whole samples.
+        samples: Training samples; `None` if their number is not known.
+    """
+    training = divided.training
+    hardware = divided.machine
+    undivided = count(divided.network)
+    counted = undivided
+    if training.split.ways > 1:
+        step, counted = divided.step(training.split.ways)
+        work = step.work
+    step_flop = _step_flop(training, counted)
+    convolutions_s = None
+    if knows_convolutions and hardware.convolution_flop_per_s:
+        convolutions_s = step_flop / hardware.convolution_flop_per_s
+    job = ScaledJob(
+        machine=hardware,
+        work=work,
+        strategy=divided.strategy,
+        training=training,
+        step_flop=step_flop,
+        convolutions_s=convolutions_s,
+        samples=samples,
+        state_bytes=4 * (1 + training.optimizer.moments) * undivided.parameters,
+    )
+    if job.strategy.synchronise == "epoch" and job.samples is None:
+        raise InputError(
+            "training.exchange.synchronise epoch: the steps between two synchronisations follow "
+            "from the number of training samples, which is not known; give --samples, or a number "
+            "of steps instead of epoch"
+        )
+    return job
+
+
+def _counts_of_job(job: ScaledJob, ranks: str) -> list[int]:
+    """Returns the numbers of ranks of the curve: whole groups that divide a sample."""
+    counts = []
+    for rank_count in rank_counts(ranks, job.machine):
+        if rank_count % job.ways == 0:
+            counts.append(rank_count)
+    if not counts:
+        raise InputError(
+            f"--ranks {ranks} has no multiple of training.split.ways, {job.ways}: give one"
+        )
+    return counts
 
 
 def measured_compute_s(run_dir: Path) -> float:
