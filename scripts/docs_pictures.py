@@ -155,6 +155,7 @@ PICTURES = {
     "reading": docs_scans.reading,
     "inspection": docs_scans.inspection,
     "reconstruction": docs_scans.reconstruction,
+    "estimate": docs_scans.estimate,
     "live": docs_scans.live,
     "parallax": docs_scans.parallax,
     "which_network": which_network,

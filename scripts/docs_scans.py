@@ -2,7 +2,12 @@
 
 `view`, `reading`, `reconstruction` and `live` need the scan of `namsa init`, scan.h5 in this
 folder; `inspection` and `parallax` the excerpt of the measured scan of rotavirus that `namsa
-examples` lists, in this folder.
+examples` lists, in this folder. `estimate` needs a run of few crystals and a scan of MgO:
+
+    namsa-train configs/estimate.yaml --run-dir runs/estimate-few --set materials.limit=40 \\
+        --set training.epochs=16 --set "network.filters=[16,32,48]" --set data.directory=data/few
+    namsa simulate configs/estimate.yaml --crystal MgO.cif --out mgo.h5 --set scan.shape=[24,32] \\
+        --set specimen.thickness_angstrom=[60] --set variation.thickness_angstrom=[10,60]
 """
 
 from pathlib import Path
@@ -18,6 +23,7 @@ import train
 from namsa.base.arrays import Array
 
 SCAN = Path("scan.h5")
+MGO = Path("mgo.h5")
 ROTAVIRUS = Path("rotavirus_32x32x64x64_bin4_crop_uint16.h5")
 ROTAVIRUS_OPTICS: dict[str, Any] = {
     "energy_ev": 300e3,
@@ -78,6 +84,11 @@ def inspection() -> Figure:
 def reconstruction() -> Figure:
     """Draws the reconstruction of the guide."""
     return train.reconstruct(SCAN, "200kv-20mrad-reality").show()
+
+
+def estimate() -> Figure:
+    """Draws the estimates of a scan by a network of few crystals."""
+    return train.estimate(MGO, "runs/estimate-few").show()
 
 
 def live() -> Figure:
