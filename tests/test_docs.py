@@ -123,9 +123,13 @@ def test_an_unknown_name_is_an_attribute_error():
         namsa.simulat  # noqa: B018 - the access is what is tested
 
 
-def test_tests_that_the_structure_page_names_are_there():
-    page = (ROOT / "docs/structure.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(test_\w+)`", page))
+def test_tests_that_pages_name_are_there():
+    named = set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        named.update(re.findall(r"`(test_[a-z0-9_]+)`", text))
+        for name in re.findall(r"`(tests/[a-z0-9_/]+\.py)`", text):
+            assert (ROOT / name).exists(), name
     defined = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         defined.update(re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8")))
