@@ -48,7 +48,7 @@ class SampleSplit(DivisionSection):
             axes = DEPTH_AXES
         if not axes:
             raise ValueError(
-                f"training.split divides samples of the tasks {' and '.join(AXES)} alone, and "
+                f"training.split divides samples of the tasks {', '.join(AXES)} alone, and "
                 f"training.task is {training.task}: set training.split.ways to 1"
             )
         if self.axis not in axes:
