@@ -14,8 +14,7 @@ def add_simulation(parser: CommandParser) -> None:
         "namsa.cli.commands.simulate:simulate",
         summary="simulate one specimen to an HDF5 stack with a preview picture",
         description="Takes the configuration's first material, zone axis and thickness. Patterns "
-        "are written as they "
-        "are simulated; run it again to continue an interrupted one.",
+        "are written as they are simulated; run it again to continue an interrupted one.",
         examples=(
             "namsa simulate first-hour/starter.yaml --crystal first-hour/SrTiO3.cif --out scan.h5",
             "namsa simulate first-hour/starter.yaml --crystal my.cif --set "
@@ -123,8 +122,8 @@ def _add_export(parser: CommandParser) -> None:
         "namsa.cli.commands.dataset:export",
         summary="write a dataset as one HDF5 file, or a scan for another program",
         description="HDF5 files have the layout EMD 1.0, which py4DSTEM and HyperSpy open. With "
-        "--to, the patterns and "
-        "a parameter file that is ready to run are written to a folder; zspy writes a .zspy store.",
+        "--to, the patterns and a parameter file that is ready to run are written to a folder; "
+        "zspy writes a .zspy store.",
         examples=(
             "namsa export data/quickstart --out quickstart.h5",
             "namsa export data/tiled --tiles --out tiled.h5",
@@ -162,8 +161,7 @@ def _add_export(parser: CommandParser) -> None:
         "--to",
         choices=("ptyrad", "phaser", "py4dstem", "quantem", "zspy", "stemdl", "npz"),
         help="the program; zspy is for HyperSpy; stemdl writes a dataset as "
-        "batch_<mode>_<rank>.db, npz reads such "
-        "files and STEMDL's",
+        "batch_<mode>_<rank>.db, npz reads such files and STEMDL's",
     )
     group = command.add_argument_group("with --to")
     group.add_argument(

@@ -16,9 +16,8 @@ class Check:
     # Whether namsa is at fault without it. What is not needed is a possibility that this machine
     # lacks.
     needed: bool = True
-    devices: tuple[
-        str, ...
-    ] = ()  # addresses of the GPUs that were found, the same from every process of the machine
+    # Addresses of the GPUs that were found, the same from every process of the machine.
+    devices: tuple[str, ...] = ()
     memory_gib: float | None = None  # of the GPU with the least
 
 

@@ -140,9 +140,8 @@ def encode(
         WorkError: If an array is not finite.
     """
     provenance = dict(sample.provenance)
-    positions = np.array(
-        provenance.pop("positions_angstrom")
-    )  # as JSON they would take longer to read than the rest
+    # As JSON they would take longer to read than the rest.
+    positions = np.array(provenance.pop("positions_angstrom"))
     arrays: dict[str, Array] = {
         "cbed": sample.cbed,
         "density": sample.density,
@@ -152,14 +151,13 @@ def encode(
     for name in OPTIONAL_TYPES:
         if (optional := getattr(sample, name)) is not None:
             arrays[name] = optional
-    stored_arrays, arrays_length = _stored_arrays(
-        sample, arrays, "<f2" if dtype == "float16" else "<f4"
-    )
+    pattern_dtype = "<f2" if dtype == "float16" else "<f4"
+    stored_arrays, arrays_length = _stored_arrays(sample, arrays, pattern_dtype)
     tiling = None
     if tiles:
-        (sy, sx), (_, dy, dx) = raster_shape(provenance, len(sample.cbed)), sample.cbed.shape
+        sy, sx = raster_shape(provenance, len(sample.cbed))
+        dy, dx = sample.cbed.shape[1:]
         tiling = Tiling((sy, sx, dy, dx), tiles)
-    if tiling:
         stored_arrays["cbed"] |= {"raster": list(tiling.patterns), "tiles": list(tiling.counts)}
         for stored in stored_arrays.values():  # of their final length
             stored["digests"] = ["0" * DIGEST_DIGITS] * math.prod(stored.get("tiles", ()))
@@ -171,16 +169,8 @@ def encode(
     for name, array in arrays.items():
         stored = stored_arrays[name]
         view = _view(record, body, stored)
-        if name == "cbed" and (tiling or stored["dtype"] == "<f2"):
-            targets = tiling.each_pattern(view.reshape(-1)) if tiling else view
-            for pattern, target in zip(
-                array, targets, strict=True
-            ):  # a scaled copy of the whole stack may be large
-                if stored["dtype"] == "<f2":
-                    scaled = _to_half(pattern * array.dtype.type(stored["scale"]))
-                else:
-                    scaled = pattern
-                target[...] = scaled.reshape(target.shape)
+        if name == "cbed":
+            _fill_patterns(view, array, stored, tiling)
         else:
             view[...] = array
         if tiling:
@@ -192,6 +182,20 @@ def encode(
         record[end : end + _DIGEST_BYTES] = _digest(memoryview(record)[:end])
     record[_DIGESTED : _PREFIX.size] = _digest(memoryview(record))
     return record
+
+
+def _fill_patterns(
+    view: Array, patterns: Array, stored: StoredArray, tiling: Tiling | None
+) -> None:
+    """Writes patterns `(n, dy, dx)` into their view in a record, one after the other: a scaled copy
+    of all of them may be large.
+    """
+    targets = tiling.each_pattern(view.reshape(-1)) if tiling else view
+    for pattern, target in zip(patterns, targets, strict=True):
+        scaled = pattern
+        if stored["dtype"] == "<f2":
+            scaled = _to_half(pattern * patterns.dtype.type(stored["scale"]))
+        target[...] = scaled.reshape(target.shape)
 
 
 def _stored_arrays(

@@ -1,7 +1,7 @@
 """Aberrations measured from patterns, beside those that samples were simulated with.
 
     scripts/uv run python scripts/bench/aberrations.py DATASET [--samples N] [--electrons N]
-    scripts/uv run python scripts/bench/aberrations.py --cases DIR
+    scripts/uv run python scripts/bench/aberrations.py --cases DIR [--names CASE ...]
 
 The dev and test samples of a dataset whose defocus, C12 and C21 vary are looked at as a
 reconstruction does it (`train.tasks.density.trust.aberrations`). The true C10 is that of the middle
@@ -70,6 +70,7 @@ def main() -> int:
     parser.add_argument(
         "--cases", type=Path, metavar="DIR", help="files of reality.py, in place of a dataset"
     )
+    parser.add_argument("--names", nargs="+", metavar="CASE", help="of the files; default: all")
     parser.add_argument("--samples", type=int, default=400, help="drawn at random; default: 400")
     parser.add_argument("--electrons", type=float, help="per pattern; default: no noise")
     options = parser.parse_args()
@@ -200,7 +201,9 @@ def compare_cases(options: Any) -> int:
     """Prints what `namsa.inspect` measures of the files of `reality.py` that lie inside."""
     cases = []
     for listed in LISTS.values():
-        cases += [case for case in listed if case.inside]
+        for case in listed:
+            if case.inside and (options.names is None or case.name in options.names):
+                cases.append(case)
     write_cases(
         cases, options.cases, lambda name: print(f"simulated {name}", file=sys.stderr, flush=True)
     )
@@ -218,6 +221,8 @@ def compare_cases(options: Any) -> int:
     show_turns(turns)
     for name in QUANTITIES:
         values = [row[name] for row in rows if name in row]
+        if not values:
+            continue
         errors = [abs(value.error) for value in values]
         median, most = np.quantile(errors, (0.5, 0.9))
         print(

@@ -5,7 +5,7 @@ their checksums.
 import argparse
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -88,19 +88,48 @@ def examples(options: argparse.Namespace) -> None:
         WorkError: If the server does not answer, or with other bytes.
     """
     if options.action is None:
-        if options.json:
-            print_json([entry._asdict() for entry in EXAMPLES])
-        for entry in () if options.json else EXAMPLES:
-            print_line(
-                f"{entry.name}  {entry.bytes / 1e6:.1f} MB, {entry.licence}, from {entry.source}"
-            )
-            print_line(f"    {entry.about}; {entry.options}")
+        _list(options.json)
         return
-    known = {entry.name: entry for entry in EXAMPLES}
-    for name in options.names or [""]:
+    chosen = _chosen(options.names)
+    base = _address(options.source or os.environ.get(ADDRESS, ""))
+    for example in chosen:
+        path = options.out / example.name
+        check_output(path)
+        if not os.path.lexists(path):
+            fetch(example, base, path)
+            print_line(f"{path}: {example.about}; {example.options}")
+        elif is_intact(path, example):
+            print_line(f"{path}: there already, as it should be")
+        else:
+            raise InputError(
+                f"{path} is there, and not this example: move it, or name another folder with --out"
+            )
+
+
+def _list(as_json: bool) -> None:
+    """Prints what there is."""
+    if as_json:
+        print_json([example._asdict() for example in EXAMPLES])
+        return
+    for example in EXAMPLES:
+        megabytes = f"{example.bytes / 1e6:.1f} MB"
+        print_line(f"{example.name}  {megabytes}, {example.licence}, from {example.source}")
+        print_line(f"    {example.about}; {example.options}")
+
+
+def _chosen(names: Sequence[str]) -> list[Example]:
+    """Returns the examples of these names. Raises InputError if there are no names, or one is of no
+    example.
+    """
+    known = {example.name: example for example in EXAMPLES}
+    for name in names or [""]:
         if name not in known:
             raise InputError(f"no example {shorten(name)}: name one or more of {', '.join(known)}")
-    base = options.source or os.environ.get(ADDRESS, "")
+    return [known[name] for name in names]
+
+
+def _address(base: str) -> str:
+    """Returns the address of the folder of the files, which may be a path. Raises InputError."""
     if not base:
         raise InputError(
             f"namsa has no server of its own yet: give --from URL, or set {ADDRESS}=URL"
@@ -111,20 +140,7 @@ def examples(options: argparse.Namespace) -> None:
         raise InputError(
             f"--from {shorten(base)}: give an address that begins with {', '.join(SCHEMES)}"
         )
-    for name in options.names:
-        path = options.out / name
-        example = known[name]
-        check_output(path)
-        if os.path.lexists(path):
-            if not is_intact(path, example):
-                raise InputError(
-                    f"{path} is there, and not this example: move it, or name another folder with "
-                    "--out"
-                )
-            print_line(f"{path}: there already, as it should be")
-        else:
-            fetch(example, base, path)
-            print_line(f"{path}: {example.about}; {example.options}")
+    return base
 
 
 def is_intact(path: Path, example: Example) -> bool:
@@ -189,9 +205,8 @@ def fetch(example: Example, base: str, path: Path) -> None:
 def _receive(address: str, file: BinaryIO, size: int, on_progress: Callable[[int], None]) -> None:
     """Adds what one connection brings to a file, one byte more than its size at most."""
     at = file.tell()
-    with urlopen(
-        Request(address, headers={"Range": f"bytes={at}-"} if at else {}), timeout=TIMEOUT_S
-    ) as response:
+    headers = {"Range": f"bytes={at}-"} if at else {}
+    with urlopen(Request(address, headers=headers), timeout=TIMEOUT_S) as response:
         if not str(response.headers.get("Content-Range")).startswith(f"bytes {at}-"):
             file.seek(0)
             file.truncate()

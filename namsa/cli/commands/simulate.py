@@ -149,35 +149,28 @@ def _print_check(found: Convergence, as_json: bool) -> None:
     if as_json:
         print_json(found.as_dict())
     else:
-        random = (
-            f"statistical, of {plural(found.configurations, 'configuration')}",
-            f"{found.statistical_error:.2%}",
-        )
-        print_table(
-            [
-                ("pixel, slices", f"{found.pixel_angstrom:.4f} Å, {found.slices}"),
-                (
-                    "compared with",
-                    f"{found.reference_pixel_angstrom:.4f} Å, {found.reference_slices}",
-                ),
-                (f"patterns within {found.reach_mrad:.0f} mrad", f"{found.error:.3%}"),
-                *(
-                    (
-                        f"ring {ring.inner_mrad:.0f} to {ring.outer_mrad:.0f} mrad",
-                        f"{ring.error:+.2%} of {ring.fraction:.3g}",
-                    )
-                    for ring in found.rings
-                ),
-                (
-                    "beyond the band limit",
-                    f"{found.lost:.2%} of the beam ({found.lost_in_reference:.2%} of the other)",
-                ),
-                *([random] if found.statistical_error else []),
-            ],
-            ("", "relative error"),
-        )
+        print_table(_error_rows(found), ("", "relative error"))
     if found.problem:
         warnings.warn(found.problem, SimulationWarning, stacklevel=2)
+
+
+def _error_rows(found: Convergence) -> list[tuple[str, str]]:
+    """Returns what was compared, and the errors, as the rows of a table."""
+    reference = f"{found.reference_pixel_angstrom:.4f} Å, {found.reference_slices}"
+    lost = f"{found.lost:.2%} of the beam ({found.lost_in_reference:.2%} of the other)"
+    rows = [
+        ("pixel, slices", f"{found.pixel_angstrom:.4f} Å, {found.slices}"),
+        ("compared with", reference),
+        (f"patterns within {found.reach_mrad:.0f} mrad", f"{found.error:.3%}"),
+    ]
+    for ring in found.rings:
+        limits = f"ring {ring.inner_mrad:.0f} to {ring.outer_mrad:.0f} mrad"
+        rows.append((limits, f"{ring.error:+.2%} of {ring.fraction:.3g}"))
+    rows.append(("beyond the band limit", lost))
+    if found.statistical_error:
+        configurations = plural(found.configurations, "configuration")
+        rows.append((f"statistical, of {configurations}", f"{found.statistical_error:.2%}"))
+    return rows
 
 
 def _batch_bytes(config: SimulationConfig) -> int | None:

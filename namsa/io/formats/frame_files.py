@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,17 +55,17 @@ class FilesOfFrames:
         """
         start, stop, _ = index[0].indices(self.shape[0])
         frames = np.empty((max(0, stop - start), *self.frame_shape), self.dtype)
-        at = start
-        while at < stop:
-            file_index = int(np.searchsorted(self.ends, at, side="right"))
-            first_frame = int(self.ends[file_index - 1]) if file_index else 0
-            count = min(stop, int(self.ends[file_index])) - at
-            frames[at - start : at - start + count] = self._read(file_index, first_frame, at, count)
-            at += count
+        frame = start
+        while frame < stop:
+            file_index = int(np.searchsorted(self.ends, frame, side="right"))
+            end = min(stop, int(self.ends[file_index]))
+            frames[frame - start : end - start] = self._read(file_index, frame, end)
+            frame = end
         return frames[(slice(None), *index[1:])]
 
-    def _read(self, file_index: int, first_frame: int, at: int, count: int) -> Array:
-        """Returns frames of one file, which begins with frame `first_frame`."""
+    def _read(self, file_index: int, start: int, stop: int) -> Array:
+        """Returns the frames from `start` to `stop`, which one file holds."""
+        first_frame = int(self.ends[file_index - 1]) if file_index else 0
         expected = (1, int(self.ends[file_index]) - first_frame, *self.frame_shape)
         try:
             with _open(self.paths[file_index]) as recording:
@@ -74,10 +73,8 @@ class FilesOfFrames:
                     raise WorkError(
                         f"{self.paths[file_index]} is of another size or type than {self.paths[0]}"
                     )
-                frames = recording.read(
-                    slice(0, 1), slice(at - first_frame, at - first_frame + count)
-                )
-                return np.asarray(frames[0])
+                in_file = slice(start - first_frame, stop - first_frame)
+                return np.asarray(recording.read(slice(0, 1), in_file)[0])
         except InputError as error:
             raise WorkError(str(error)) from None
 
@@ -106,15 +103,16 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     with _open(paths[0]) as first_file:
         ends = np.cumsum(_counts(paths, first_file.shape[1]), dtype=np.int64)
         frames = FilesOfFrames(paths, ends, first_file.shape[2:], first_file.dtype)
-        layout = arrange(frames, options, path, stated=_stated_shape(paths, frames.shape[0]))
+        count = frames.shape[0]
+        layout = arrange(frames, options, path, stated=_stated_shape(paths, count))
+        of_files = {"frames": count, "files": len(paths), "first_file": paths[0].name}
         yield replace(
             first_file,
             data=layout.data,
             name=str(path),
             notes=layout.notes,
             reasons={},
-            metadata={**first_file.metadata, "frames": frames.shape[0], "files": len(paths)}
-            | {"first_file": paths[0].name},
+            metadata={**first_file.metadata, **of_files},
         )
 
 
@@ -158,11 +156,6 @@ def _problem(files: Sequence[Path]) -> str:
     return ""
 
 
-def _natural_order(path: Path) -> list[Any]:
-    """Returns what sorts names with numbers by the numbers."""
-    return [_natural(part) for part in re.split(r"(\d+)", path.name)]
-
-
 def _files(candidates: Iterator[Path]) -> list[Path]:
     """Returns the files of frames among some, in no order; one more than are read at most."""
     files = []
@@ -175,11 +168,15 @@ def _files(candidates: Iterator[Path]) -> list[Path]:
     return files
 
 
-def _natural(part: str) -> tuple[int, int, str]:
-    """Returns what sorts parts of names: numbers by their value."""
-    if part.isascii() and part.isdigit():
-        return (0, int(part), "")
-    return (1, 0, part.lower())
+def _natural_order(path: Path) -> list[tuple[int, int, str]]:
+    """Returns what sorts names with numbers by the numbers: digits come before text."""
+    order = []
+    for text in re.split(r"(\d+)", path.name):
+        if text.isascii() and text.isdigit():
+            order.append((0, int(text), ""))
+        else:
+            order.append((1, 0, text.lower()))
+    return order
 
 
 @contextmanager
@@ -194,10 +191,14 @@ def _open(path: Path) -> Iterator[Recording]:
         try:
             recording = stack.enter_context(module.open_recording(path, ReadOptions()))
         except UnknownScanShapeError as unknown:
-            row = ReadOptions(scan_shape=(1, unknown.frames), flyback=0)
+            row = _one_row(unknown.frames)
             recording = stack.enter_context(module.open_recording(path, row))
         if recording.shape[0] != 1:
-            count = recording.shape[0] * recording.shape[1]
-            row = ReadOptions(scan_shape=(1, count), flyback=0)
+            row = _one_row(recording.shape[0] * recording.shape[1])
             recording = stack.enter_context(module.open_recording(path, row))
         yield recording
+
+
+def _one_row(frames: int) -> ReadOptions:
+    """Returns the options that read frames as one row of a scan."""
+    return ReadOptions(scan_shape=(1, frames), flyback=0)

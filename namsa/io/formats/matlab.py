@@ -8,9 +8,10 @@ not read.
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,12 +26,32 @@ from namsa.io.recording import ArrayPatterns, Recording
 NAME = "MATLAB"
 SUFFIXES = (".mat",)
 
-CLASSES = {
+CLASSES = {  # bytes of a number of each class
     "double": 8,
     "single": 4,
-    **{f"{u}int{8 * size}": size for u in ("", "u") for size in (1, 2, 4, 8)},
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
 }
 COMPRESSION = 1032  # largest ratio of zlib
+
+
+class Variable(NamedTuple):
+    """A variable of a file."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str  # its class, as "uint16"
+
+    @property
+    def may_be_patterns(self) -> bool:
+        """Whether it is an array of numbers with as many axes as patterns can have."""
+        return self.kind in CLASSES and 3 <= len(self.shape) <= 5 and 0 not in self.shape
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -47,13 +68,12 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
 
     open_regular(path).close()
     try:
-        listed = [
-            (str(name), shape, str(kind))
-            for name, shape, kind in io.whosmat(os.fspath(path), appendmat=False)
-        ]
-        name = _chosen(listed, path, options.dataset)
-        shape, kind = next((shape, kind) for variable, shape, kind in listed if variable == name)
-        needed = math.prod(shape) * CLASSES[kind]
+        listed = []
+        for name, shape, kind in io.whosmat(os.fspath(path), appendmat=False):
+            listed.append(Variable(str(name), shape, str(kind)))
+        chosen = _chosen(listed, path, options.dataset)
+        name = chosen.name
+        needed = math.prod(chosen.shape) * CLASSES[chosen.kind]
         size = path.stat().st_size
         if needed > COMPRESSION * size or 2 * needed > available_memory_bytes():
             raise InputError(
@@ -72,33 +92,23 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     yield layout.recording(NAME, path, notes=notes, metadata={"dataset": name})
 
 
-def _chosen(listed: list[tuple[str, tuple[int, ...], str]], path: Path, name: str | None) -> str:
+def _chosen(listed: Sequence[Variable], path: Path, name: str | None) -> Variable:
     """Returns the variable that is named, or the only one of the most axes, three or more."""
-    arrays = {
-        variable: shape
-        for variable, shape, kind in listed
-        if kind in CLASSES and 3 <= len(shape) <= 5 and 0 not in shape
-    }
-    candidates = [
-        variable
-        for variable, shape in arrays.items()
-        if len(shape) == max(map(len, arrays.values()))
-    ]
-    if name is not None and name not in arrays:
-        if arrays:
-            known = f"it has {shorten(', '.join(arrays), 200)}"
-        else:
-            known = "it has none of three to five axes"
-        raise InputError(f"{path} has no array {shorten(name)} of patterns: {known}")
-    if name is None and len(candidates) != 1:
-        if candidates:
-            what = (
-                f"several arrays: choose one with --dataset: {shorten(', '.join(candidates), 200)}"
-            )
-        else:
-            what = "no patterns"
-        raise InputError(f"{path} holds {what}")
-    return name or candidates[0]
+    arrays = {variable.name: variable for variable in listed if variable.may_be_patterns}
+    names = shorten(", ".join(arrays), 200)
+    if name is not None:
+        if name not in arrays:
+            known = f"it has {names}" if arrays else "it has none of three to five axes"
+            raise InputError(f"{path} has no array {shorten(name)} of patterns: {known}")
+        return arrays[name]
+    if not arrays:
+        raise InputError(f"{path} holds no patterns")
+    axes = max(len(variable.shape) for variable in arrays.values())
+    candidates = [variable for variable in arrays.values() if len(variable.shape) == axes]
+    if len(candidates) > 1:
+        several = shorten(", ".join(variable.name for variable in candidates), 200)
+        raise InputError(f"{path} holds several arrays: choose one with --dataset: {several}")
+    return candidates[0]
 
 
 def matlab_order(

@@ -42,12 +42,14 @@ class SlabSource(LayeredSource):
             self._check(training, self._file)
             rank_entries = training.entries[ranks.rank() :: ranks.size()]
             self._check_contents(training.dataset, rank_entries, self._file)
-            slab, line = division.own_part(self, self.experiment, training.entries)
-            if slab is None or not self.has_part(training.entries[0].id, slab.slab):
-                tiles = f" has tiles {list(self._file.layout.tiling.counts)}," if slab else ""
+            own_part, line = division.own_part(self, self.experiment, training.entries)
+            named = f"data.source.file {self._path}"
+            if own_part is None:
+                raise InputError(f"{named} is for ranks that read parts alone, and {line}")
+            if not self.has_part(training.entries[0].id, own_part.slab):
+                tiles = list(self._file.layout.tiling.counts)
                 raise InputError(
-                    f"data.source.file {self._path}{tiles} is for ranks that read parts alone, and "
-                    f"{line}"
+                    f"{named} has tiles {tiles}, is for ranks that read parts alone, and {line}"
                 )
         return f"parts of samples are read from {self._path}"
 
