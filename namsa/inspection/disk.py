@@ -145,10 +145,12 @@ def first_guess(pattern: Floats) -> tuple[Pair, float]:
     width = 8
     change = radii[:-width] - radii[width:] + np.where(radii[:-width] < SMALLEST_RADIUS, np.inf, 0)
     best = int(change.argmin()) + width // 2
-    labels, _ = ndimage.label(smooth > levels[best])
-    largest = labels == np.bincount(labels.ravel())[1:].argmax() + 1
-    y, x = ndimage.center_of_mass(largest)
-    return (float(y), float(x)), float(np.sqrt(largest.sum() / np.pi))
+    labels, count = ndimage.label(smooth > levels[best])
+    # Of separate disks that of most electrons is the direct beam: diffracted ones may be larger.
+    sums = ndimage.sum_labels(smooth - low, labels, np.arange(1, count + 1))
+    brightest = labels == sums.argmax() + 1
+    y, x = ndimage.center_of_mass(brightest)
+    return (float(y), float(x)), float(np.sqrt(brightest.sum() / np.pi))
 
 
 # The matrices are so small that more than one thread would only wait for each other.

@@ -28,7 +28,7 @@ LEAST_PAGE_BYTES = 2_000_000
 # of a page without patterns: its text, and the images that do not grow with the scan
 PAGE_BYTES = 800_000
 POSITION_BYTES = 200  # of a page, per position: coordinates, values and pixels of maps
-MAX_SHOWN_PIXELS = 2**25  # of all patterns, which a browser unpacks to 2 bytes each
+MAX_SHOWN_PIXELS = 2**26  # of all patterns, which a browser unpacks to 2 bytes each
 PIXEL_BYTES = 8 / 3  # of a page, per pixel: 2 bytes in base64, if they cannot be compressed
 PACKING = 1  # level of zlib: higher ones take three times as long for a page that is 5 % smaller
 RESERVE = 1.25  # over the compressed size of a sample

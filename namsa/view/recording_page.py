@@ -12,6 +12,7 @@ from namsa.base.pixels import PixelGrid, binned, binned_grid, detector_grid
 from namsa.base.text import plural
 from namsa.figures.page_images import pattern_image
 from namsa.figures.sample_figure import DARK_FIELD_FROM, Signal, dark_field_title
+from namsa.inspection.disk import first_guess
 from namsa.io.calibration import check_limits
 from namsa.io.recording import Recording
 from namsa.physics import virtual_detectors
@@ -287,7 +288,21 @@ def _first_ring(mean: Array, angles: PixelGrid) -> float:
     """
     left, right, bottom, top = angles.extent(mean.shape)
     nearest = min(abs(left), abs(right), abs(bottom), abs(top))
-    return min(disk_radius(mean, angles), max(WIDEST_RING * nearest, *angles.step))
+    widest = max(WIDEST_RING * nearest, *angles.step)
+    return min(disk_radius(mean, angles), _central_disk(mean, angles), widest)
+
+
+def _central_disk(mean: Array, angles: PixelGrid) -> float:
+    """Returns the radius of the brightest disk if it holds the optic axis, as the direct beam among
+    diffracted ones does; infinity otherwise.
+    """
+    try:
+        (y, x), radius = first_guess(mean)
+    except InputError:
+        return np.inf
+    step_y, step_x = angles.step
+    away = np.hypot(y + angles.origin[0] / step_y, x + angles.origin[1] / step_x)
+    return float(radius * np.sqrt(step_y * step_x)) if away <= radius else np.inf
 
 
 def _signals(

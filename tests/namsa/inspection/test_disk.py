@@ -11,7 +11,7 @@ import namsa
 from namsa import InputError
 from namsa.inspection import bad_pixels
 from namsa.inspection.bad_pixels import find_bad_pixels
-from namsa.inspection.disk import Disk, edge, fit_disk
+from namsa.inspection.disk import Disk, edge, first_guess, fit_disk
 from namsa.inspection.lattice import find_peaks, step_from_crystal, step_from_spacing
 from namsa.inspection.quantities import disk_quantities
 from namsa.inspection.survey import read_pieces, survey
@@ -233,3 +233,12 @@ def test_the_error_of_a_clipped_disk_holds_its_radius(top):
     radius = found.calibration.quantities["disk_radius_pixels"]
     assert abs(radius.value - 22) < 1.5 * radius.error
     assert any(f"cut off at {top}" in note for note in found.calibration.notes)
+
+
+def test_the_direct_beam_is_the_disk_and_no_larger_diffracted_one():
+    y, x = np.mgrid[:96, :96]
+    mean = 100.0 * (np.hypot(y - 50, x - 44) < 6)
+    mean += 25 * (np.hypot(y - 20, x - 20) < 8)
+    (centre_y, centre_x), radius = first_guess(mean)
+    assert (centre_y, centre_x) == pytest.approx((50, 44), abs=0.5)
+    assert radius == pytest.approx(6, abs=0.5)
