@@ -183,6 +183,10 @@ class CommandParser(argparse.ArgumentParser):
             help="override one value",
         )
 
+    def add_json(self, help: str = "print one JSON object") -> None:
+        """Adds the option that prints JSON in place of text."""
+        self.add_argument("--json", action="store_true", help=help)
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses `args`, with the default command in front if they name no command."""
         words = list(sys.argv[1:] if args is None else args)

@@ -192,6 +192,11 @@ def _add_export(parser: CommandParser) -> None:
 
 def add_integrity(parser: CommandParser) -> None:
     """Adds the commands `verify` and `repair`."""
+    _add_verify(parser)
+    _add_repair(parser)
+
+
+def _add_verify(parser: CommandParser) -> None:
     command = parser.add_command(
         "verify",
         "namsa.cli.commands.integrity:verify",
@@ -199,8 +204,10 @@ def add_integrity(parser: CommandParser) -> None:
         examples=("namsa verify data/quickstart", "namsa verify data/quickstart --json"),
     )
     _add_directory(command)
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_json()
 
+
+def _add_repair(parser: CommandParser) -> None:
     command = parser.add_command(
         "repair",
         "namsa.cli.commands.integrity:repair",
@@ -208,7 +215,7 @@ def add_integrity(parser: CommandParser) -> None:
         examples=("namsa repair data/quickstart",),
     )
     _add_directory(command)
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_json()
 
 
 def _add_compression(command: CommandParser) -> None:
@@ -230,11 +237,7 @@ def _add_dry_run(command: CommandParser) -> None:
         action="store_true",
         help="simulate and write nothing; print the expected time, memory and disk",
     )
-    command.add_argument(
-        "--json",
-        action="store_true",
-        help="with --dry-run (or --check, where it is): print one JSON object",
-    )
+    command.add_json("with --dry-run (or --check, where it is): print one JSON object")
     command.add_argument(
         "--force",
         action="store_true",

@@ -91,9 +91,7 @@ def build_parser() -> CommandParser:
     command.add_argument(
         "--out", type=Path, default=Path(), metavar="DIR", help="where to, default: this folder"
     )
-    command.add_argument(
-        "--json", action="store_true", help="print the list as JSON, with sizes and checksums"
-    )
+    command.add_json("print the list as JSON, with sizes and checksums")
     add_schema(parser, "namsa.cli.commands.schema:schema")
     command = parser.add_command(
         "doctor",
@@ -103,7 +101,7 @@ def build_parser() -> CommandParser:
         "what is missing.",
         examples=("namsa doctor", "namsa doctor --json", "namsa doctor --gpu"),
     )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_json()
     command.add_argument(
         "--gpu", action="store_true", help="count as missing what a job on GPUs needs"
     )
@@ -130,7 +128,7 @@ def _add_crystals(parser: CommandParser) -> None:
         summary="list the built-in crystals",
         examples=("namsa crystals", "namsa crystals --json"),
     )
-    command.add_argument("--json", action="store_true", help="print one JSON list")
+    command.add_json("print one JSON list")
 
     command = parser.add_command(
         "fetch",

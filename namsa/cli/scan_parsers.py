@@ -27,7 +27,7 @@ def add_views(parser: CommandParser) -> None:
     command.add_argument(
         "path", type=Path, metavar="DIR|FILE", help="a dataset, a file of namsa or of a microscope"
     )
-    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_json("print JSON")
     command.add_argument("--ids", action="store_true", help="only the samples' names, one per line")
     command.add_argument("--dataset", metavar="NAME", help="which dataset of a file of patterns")
     add_layout_options(command)
@@ -108,7 +108,7 @@ def add_inspect(parser: CommandParser) -> None:
     command.add_argument(
         "--images", type=Path, metavar="DIR", help="each image as a TIFF file of float32"
     )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_json()
     group = command.add_argument_group("what is known of the specimen and the probe")
     group.add_argument(
         "--crystal", type=Path, metavar="FILE.cif", help="whose lattice shows, for the scan's step"
@@ -168,7 +168,7 @@ def add_parallax(parser: CommandParser) -> None:
         metavar="N",
         help="pixels of the image per step of the scan, default 2",
     )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_json()
     group = add_calibration(command)
     group.add_argument(
         "--defocus-angstrom",

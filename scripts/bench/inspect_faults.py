@@ -82,6 +82,14 @@ def main() -> int:
         "--materials", nargs="+", default=MATERIALS, metavar="NAME", help="built-in crystals"
     )
     parser.add_argument("--thickness-angstrom", type=float, default=50.0)
+    parser.add_argument(
+        "--scan-shape",
+        type=int,
+        nargs=2,
+        default=SCAN,
+        metavar=("Y", "X"),
+        help=f"positions; default: {SCAN[0]} {SCAN[1]}",
+    )
     parser.add_argument("--checkpoint", default="200kv-20mrad-reality", metavar="NAME")
     parser.add_argument("--each", action="store_true", help="each fault alone, too")
     options = parser.parse_args()
@@ -97,7 +105,7 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     for name in options.materials:
         atoms = crystals[name].atoms
-        patterns, truth = simulate(atoms, options.thickness_angstrom)
+        patterns, truth = simulate(atoms, options.thickness_angstrom, tuple(options.scan_shape))
         perfect = reconstruct(record(patterns, Faults(), 0), model, Faults(), None, truth)
         for label, faults in {"all": ALL, **(EACH if options.each else {})}.items():
             scan = record(patterns, faults, seed=1)
@@ -128,7 +136,9 @@ def main() -> int:
     return 0
 
 
-def simulate(atoms: Any, thickness_angstrom: float) -> tuple[np.ndarray, Any]:
+def simulate(
+    atoms: Any, thickness_angstrom: float, scan_shape: tuple[int, int]
+) -> tuple[np.ndarray, Any]:
     """Returns patterns (sy, sx, SOURCE, SOURCE), and the true density as a function of rows and
     columns in Å.
     """
@@ -137,7 +147,7 @@ def simulate(atoms: Any, thickness_angstrom: float) -> tuple[np.ndarray, Any]:
     ).atoms
     lx, ly, _ = cell.cell.lengths()
     shape = tuple(int(np.ceil(length / 0.13 / 4)) * 4 for length in (ly, lx))
-    y, x = (np.arange(n) * STEP for n in SCAN)
+    y, x = (np.arange(n) * STEP for n in scan_shape)
     positions = np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
     sample = namsa.simulate(
         cell,
@@ -145,14 +155,13 @@ def simulate(atoms: Any, thickness_angstrom: float) -> tuple[np.ndarray, Any]:
         semiangle_mrad=SEMIANGLE_MRAD,
         grid_shape=(shape[0], shape[1]),
         positions_angstrom=positions,
-        scan_shape=SCAN,
+        scan_shape=scan_shape,
         detector=Detector(shape=(SOURCE, SOURCE), pixel_mrad=PIXEL_MRAD),
     )
     grid = Grid((shape[0], shape[1]), (ly, lx))
     coefficients = density_target.band_limited(sample.density.astype(np.float64), grid, MAX_Q)
-    return sample.cbed.reshape(*SCAN, SOURCE, SOURCE), lambda y, x: density_target.at_positions(
-        coefficients, grid, y, x
-    )
+    patterns = sample.cbed.reshape(*scan_shape, SOURCE, SOURCE)
+    return patterns, lambda y, x: density_target.at_positions(coefficients, grid, y, x)
 
 
 def record(patterns: np.ndarray, faults: Faults, seed: int) -> np.ndarray:
@@ -162,9 +171,10 @@ def record(patterns: np.ndarray, faults: Faults, seed: int) -> np.ndarray:
     middle = (np.array(DETECTOR) - 1) / 2
     source = (SOURCE - 1) / 2
     rng = np.random.default_rng(seed)
-    counts = np.zeros((*SCAN, *DETECTOR), np.float32)
-    for row, column in np.ndindex(*SCAN):
-        share = np.array([row, column]) / (np.array(SCAN) - 1) - 0.5
+    scan_shape = patterns.shape[:2]
+    counts = np.zeros((*scan_shape, *DETECTOR), np.float32)
+    for row, column in np.ndindex(*scan_shape):
+        share = np.array([row, column]) / (np.array(scan_shape) - 1) - 0.5
         centre = middle + faults.shift + np.array(faults.descan) @ share
         seen = ndimage.affine_transform(
             patterns[row, column],
@@ -179,7 +189,7 @@ def record(patterns: np.ndarray, faults: Faults, seed: int) -> np.ndarray:
         level = float(counts.mean(axis=(0, 1)).max())
         places = np.stack([rng.integers(20, n - 20, 8) for n in DETECTOR], axis=1)
         for number, (y, x) in enumerate(places):
-            counts[:, :, y, x] = 0 if number < 2 else rng.poisson(4 * level, SCAN)
+            counts[:, :, y, x] = 0 if number < 2 else rng.poisson(4 * level, scan_shape)
     return counts
 
 

@@ -90,9 +90,7 @@ def _add_job(parser: CommandParser) -> None:
     command.add_argument(
         "--dry-run", action="store_true", help="only print the expected time, memory and disk"
     )
-    command.add_argument(
-        "--json", action="store_true", help="with --dry-run: print one JSON object"
-    )
+    command.add_json("with --dry-run: print one JSON object")
     command.add_argument(
         "--force",
         action="store_true",
@@ -144,9 +142,7 @@ def add_describe(parser: CommandParser) -> None:
         ),
     )
     command.add_config()
-    command.add_argument(
-        "--json", action="store_true", help="print one JSON object instead of the tables"
-    )
+    command.add_json("print one JSON object instead of the tables")
 
 
 def _add_preflight(parser: CommandParser) -> None:

@@ -8,6 +8,13 @@ from namsa.cli.command_parser import CommandParser, not_negative, positive
 
 def add_evaluation(parser: CommandParser) -> None:
     """Adds the commands that evaluate, calibrate and pack a run, and the list of models."""
+    _add_evaluate(parser)
+    _add_calibrate(parser)
+    _add_pack(parser)
+    _add_models(parser)
+
+
+def _add_evaluate(parser: CommandParser) -> None:
     command = parser.add_command(
         "evaluate",
         f"{__package__}.job:evaluate",
@@ -19,6 +26,8 @@ def add_evaluation(parser: CommandParser) -> None:
     )
     _add_run_dir(command)
 
+
+def _add_calibrate(parser: CommandParser) -> None:
     command = parser.add_command(
         "calibrate",
         f"{__package__}.models:calibrate",
@@ -58,6 +67,8 @@ def add_evaluation(parser: CommandParser) -> None:
         "none",
     )
 
+
+def _add_pack(parser: CommandParser) -> None:
     command = parser.add_command(
         "pack",
         f"{__package__}.models:pack",
@@ -80,6 +91,8 @@ def add_evaluation(parser: CommandParser) -> None:
         help="the model's folder, which gives it its name",
     )
 
+
+def _add_models(parser: CommandParser) -> None:
     parser.add_command(
         "models",
         f"{__package__}.models:models",
@@ -90,6 +103,11 @@ def add_evaluation(parser: CommandParser) -> None:
 
 def add_staging(parser: CommandParser) -> None:
     """Adds the commands that copy datasets to the nodes' disks and back."""
+    _add_stage(parser)
+    _add_keep(parser)
+
+
+def _add_stage(parser: CommandParser) -> None:
     command = parser.add_command(
         "stage",
         f"{__package__}.job:stage",
@@ -113,6 +131,8 @@ def add_staging(parser: CommandParser) -> None:
         "--threads", type=positive, default=8, metavar="N", help="readers per rank, default 8"
     )
 
+
+def _add_keep(parser: CommandParser) -> None:
     command = parser.add_command(
         "keep",
         f"{__package__}.job:keep",
@@ -127,6 +147,14 @@ def add_staging(parser: CommandParser) -> None:
 
 def add_reports(parser: CommandParser) -> None:
     """Adds the commands that report on a run, profile a job and predict its scaling."""
+    _add_report(parser)
+    _add_profile(parser)
+    _add_threshold(parser)
+    _add_transfer(parser)
+    _add_scaling(parser)
+
+
+def _add_report(parser: CommandParser) -> None:
     command = parser.add_command(
         "report",
         f"{__package__}.reports:report",
@@ -135,6 +163,8 @@ def add_reports(parser: CommandParser) -> None:
     )
     _add_run_dir(command)
 
+
+def _add_profile(parser: CommandParser) -> None:
     command = parser.add_command(
         "profile",
         f"{__package__}.job:profile",
@@ -157,8 +187,10 @@ def add_reports(parser: CommandParser) -> None:
         metavar="DIR",
         help="write profile.json and timeline.png; a run's report then has them",
     )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_json()
 
+
+def _add_threshold(parser: CommandParser) -> None:
     command = parser.add_command(
         "threshold",
         f"{__package__}.reports:threshold",
@@ -170,6 +202,8 @@ def add_reports(parser: CommandParser) -> None:
     )
     _add_run_dir(command)
 
+
+def _add_transfer(parser: CommandParser) -> None:
     command = parser.add_command(
         "transfer",
         f"{__package__}.reports:transfer",
@@ -186,8 +220,10 @@ def add_reports(parser: CommandParser) -> None:
         metavar="GB/S",
         help="speed of the link over which a rank receives the weights",
     )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_json()
 
+
+def _add_scaling(parser: CommandParser) -> None:
     command = parser.add_command(
         "scaling",
         f"{__package__}.reports:scaling",
@@ -249,7 +285,7 @@ def add_reports(parser: CommandParser) -> None:
         "--published", action="store_true", help="print published results beside the model, too"
     )
     command.add_argument("--out", type=Path, metavar="PICTURE", help=".png, .svg or .pdf")
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_json()
 
 
 def _add_run_dir(command: CommandParser) -> None:
