@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -131,17 +131,25 @@ def environment(packages: Sequence[str], module: str) -> list[str]:
         [*command, "-c", f"import {module}"], stderr=subprocess.PIPE, text=True, check=False
     )
     if tried.returncode:
-        lines = [f"{module} cannot be imported"]
-        for line in tried.stderr.splitlines():
-            if line.strip() and not line.strip().startswith("hint:"):
-                lines.append(line)
-        print(
-            f"this bench needs {packages[0]} and was not run: its environment cannot be made: "
-            f"{lines[-1].strip()}",
-            file=sys.stderr,
-        )
-        raise SystemExit(2)
+        end_without(packages[0], tried.stderr, f"{module} cannot be imported")
     return command
+
+
+def end_without(package: str, output: str, reason: str) -> NoReturn:
+    """Ends this program with one line: the environment of `package` cannot be made.
+
+    Args:
+        output: What the program has printed that makes it; its last line says why.
+        reason: Why, if there is no output.
+    """
+    for line in output.splitlines():
+        if line.strip() and not line.strip().startswith("hint:"):
+            reason = line.strip()
+    print(
+        f"this bench needs {package} and was not run: its environment cannot be made: {reason}",
+        file=sys.stderr,
+    )
+    raise SystemExit(2)
 
 
 def start(command: Sequence[object]) -> "subprocess.Popen[str]":

