@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import h5py
 import numpy as np
@@ -200,7 +200,7 @@ def _describe_array(group: h5py.Group, units: str, axes: Sequence[ArrayAxis]) ->
         dimension.attrs.update({"name": name, "units": axis_units})
 
 
-def _write_metadata(group: h5py.Group, values: dict[str, Any]) -> None:
+def _write_metadata(group: h5py.Group, values: Provenance) -> None:
     """Writes `values` with their EMD types; a list is one of strings."""
     for key, value in values.items():
         if isinstance(value, list):
@@ -228,7 +228,7 @@ def create_group(
 
 def _py4dstem_calibration(
     provenance: Provenance, scan: list[npt.NDArray[np.float64]]
-) -> dict[str, Any]:
+) -> Provenance:
     """Returns py4DSTEM's calibration, lengths in its unit A. Empty if its single numbers do not
     describe the axes.
     """

@@ -24,7 +24,7 @@ class ReadOptions:
     dataset: str | None = None  # name of the dataset, in a file that holds several
     scan_shape: tuple[int, int] | None = None  # rows and columns of the scan
     # Type of the stored numbers with its byte order, such as ">u2", for a file without a format.
-    dtype: np.dtype[Any] | None = None
+    dtype: np.dtype[np.generic] | None = None
     # rows and columns of the detector, for a file without a format
     detector_shape: tuple[int, int] | None = None
     offset_bytes: int = 0  # where the first pattern begins, in a file without a format
@@ -116,7 +116,7 @@ def parse_shape(value: Any, option: str) -> tuple[int, int] | None:
     return shape
 
 
-def _dtype(value: Any) -> np.dtype[Any]:
+def _dtype(value: Any) -> np.dtype[np.generic]:
     try:
         dtype = np.dtype(value)
     except (TypeError, ValueError, SyntaxError):

@@ -11,13 +11,12 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import constants
 
-from namsa.base.arrays import Floats, Integers
+from namsa.base.arrays import Booleans, Floats, Integers
 from namsa.physics.backend import array_module, fft_module
 from namsa.physics.form_factors import Table, electron
 from namsa.physics.grid import Array, Grid
@@ -36,7 +35,7 @@ class AtomList:
     z: Floats  # heights (n,) along the beam, Å
     occupancies: Floats  # occupancies (n,)
 
-    def __getitem__(self, index: Any) -> "AtomList":
+    def __getitem__(self, index: Integers | Booleans | slice) -> "AtomList":
         return AtomList(self.numbers[index], self.yx[index], self.z[index], self.occupancies[index])
 
 

@@ -90,7 +90,7 @@ _ORDER_OF_SCATTERING = (
 def serialise(
     settings: SimulationSettings,
     grid: Grid,
-    bonding: Mapping[str, Any] | None,
+    bonding: Mapping[str, object] | None,
     *,
     of_scattering: bool = False,
 ) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def describe(
     backend: str,  # name of the array module
     warnings: Sequence[str],  # the texts of the warnings
     # What is known of the error of chosen pixels and slices; `None` of given ones.
-    evidence: Mapping[str, Any] | None = None,
+    evidence: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
     """Returns the provenance of a sample."""
     pitch, origin = sampling_and_origin(grid, wavelength, settings["detector"])

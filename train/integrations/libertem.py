@@ -8,7 +8,7 @@ asks for the density after each partition (`run_udf_iter`, and plots), or once a
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,10 @@ from ..tasks.density.scan.preparation import Prepared, ReconstructionOptions, pr
 from ..tasks.density.scan.result import Reconstruction
 from ..tasks.density.trust.aberrations import MEASURED
 from ..tasks.density.trust.consistency import KnownSpecimen
+
+if TYPE_CHECKING:
+    from libertem.api import Context
+    from libertem.io.dataset.base import DataSet
 
 try:
     from libertem.udf import UDF
@@ -50,8 +54,8 @@ class DensityUDF(UDF):
     @classmethod
     def of(
         cls,
-        context: Any,
-        dataset: Any,
+        context: "Context",
+        dataset: "DataSet",
         model: Model | str,
         calibration: CalibrationOverrides,
         *,

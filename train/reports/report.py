@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ from namsa.figures.document import (
 from ..measure import profile_results, rows
 from ..measure.profile_results import Profile
 from ..measure.results import RunFacts
-from ..measure.rows import PLACE
+from ..measure.rows import PLACE, Row
 from . import figures, performance_section
 from .held_out import held_out_words
 from .performance_section import performance
@@ -163,7 +163,7 @@ def _loss_blocks(steps: Steps, part: ResultPart) -> list[Block]:
     return [Paragraph(text), plot(figure, f"{', '.join(curves)} over the steps")]
 
 
-def _validation_table(validations: Sequence[Mapping[str, Any]]) -> Table:
+def _validation_table(validations: Sequence[Row]) -> Table:
     """Returns the scores of each validation."""
     names = [name for name in validations[-1] if name not in PLACE]
     cells = []

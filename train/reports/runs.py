@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..measure.rows import parsed
+from ..measure.rows import Row, parsed
 
 Numbers = npt.NDArray[np.float64]
 Steps = Mapping[str, Numbers]  # columns of metrics.jsonl by name, each of shape (steps,)
@@ -28,7 +27,7 @@ def read_steps(
         InputError: As of `train.measure.rows.parsed`.
     """
 
-    def numbers(row: Mapping[str, Any]) -> tuple[int, list[float]] | None:
+    def numbers(row: Row) -> tuple[int, list[float]] | None:
         if type(row.get("step")) is not int or not row.keys() >= set(columns):
             return None
         values = []

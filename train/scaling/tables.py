@@ -1,7 +1,6 @@
 """Prints a scaling report: the curve, the recommendation and the checks of the model."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -9,6 +8,7 @@ from rich.table import Table
 
 from namsa.base.text import plural
 
+from ..measure.rows import Row
 from .published import PublishedResult
 from .results import CostFit, DivisionRow, ScalingReport, Synchronisation
 
@@ -63,9 +63,7 @@ def _curve(report: ScalingReport) -> Table:
     return _numbers(title, rows, columns)
 
 
-def _numbers(
-    title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, tuple[str, str]]
-) -> Table:
+def _numbers(title: str, rows: Sequence[Row], columns: Mapping[str, tuple[str, str]]) -> Table:
     """Returns the numbers of rows, in the columns that one of them has.
 
     Args:

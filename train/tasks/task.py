@@ -218,11 +218,11 @@ def check_finite(entry: Entry, *answers: Array) -> None:
 
 
 def in_parts(
-    forward: Callable[[Tensor], Any],
+    forward: Callable[[Tensor], Tensor],
     network: "keras.Model",
     at_once: int,
     dtype: npt.DTypeLike = None,
-) -> Callable[[Any], Any]:
+) -> Callable[[Array], Tensor]:
     """Returns a function from arrays `(n, ...)` to what a network makes of them, computed some at a
     time.
 
@@ -232,10 +232,10 @@ def in_parts(
     """
     compiled = backend.execution().compiled(forward, network.variables)
 
-    def concatenated(parts: Iterable[Any]) -> Array:
+    def concatenated(parts: Iterable[Tensor]) -> Array:
         return np.concatenate([np.asarray(result, dtype) for result in parts])
 
-    def compute(x: Array) -> Any:
+    def compute(x: Array) -> Tensor:
         parts = [compiled(x[at : at + at_once]) for at in range(0, len(x), at_once)]
         if isinstance(parts[0], list | tuple):
             return tuple(map(concatenated, zip(*parts, strict=True)))

@@ -96,7 +96,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         )
 
 
-def _pair(y: Any, x: Any) -> tuple[float, float] | None:
+def _pair(y: float, x: float) -> tuple[float, float] | None:
     """Returns two positive numbers; `None` for others."""
     pair = (float(y), float(x))
     return pair if min(pair) > 0 and np.isfinite(pair).all() else None

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -118,7 +118,7 @@ def _bytes(data: Tags) -> int:
     return array.length * array.dtype.itemsize
 
 
-def _array(image: Tags, path: Path) -> tuple[TaggedArray, list[int], np.dtype[Any]]:
+def _array(image: Tags, path: Path) -> tuple[TaggedArray, list[int], np.dtype[np.generic]]:
     """Returns where the numbers are, the dimensions, and the type."""
     data = _group(image, "ImageData")
     array = data["Data"]
@@ -140,7 +140,7 @@ def _patterns(
     file: BinaryIO,
     array: TaggedArray,
     sizes: Sequence[int],
-    stored: np.dtype[Any],
+    stored: np.dtype[np.generic],
     order: Sequence[str] | None,
 ) -> PatternArray:
     """Returns the array as it is stored, its last axis the first dimension."""

@@ -47,7 +47,7 @@ class TaggedArray(NamedTuple):
     """An array whose numbers are not read."""
 
     offset: int  # its first byte
-    dtype: np.dtype[Any]  # type of its numbers
+    dtype: np.dtype[np.generic]  # type of its numbers
     length: int  # their number
     text: str = ""  # a short array of 16-bit numbers as text, which is stored so
 

@@ -14,7 +14,7 @@ confusion matrices summed over samples and ranks. The trivial baseline calls eve
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -252,7 +252,9 @@ class Segmentation(Task):
             "confusion": table.tolist(),
         }
 
-    def segmented(self, entry: Entry, view: SampleView, predict: Predict) -> tuple[Any, Any, Any]:
+    def segmented(
+        self, entry: Entry, view: SampleView, predict: Predict
+    ) -> tuple[Array, Array, Array]:
         """Returns the middle window of a scan: true classes, those of the network, and the bright
         field; `(h, w)`.
         """

@@ -17,11 +17,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
-from namsa.base.arrays import Buffer
+from namsa.base.arrays import Array, Buffer
 from namsa.base.errors import InputError, WorkError
 from namsa.base.memory import check_memory_for
 from namsa.dataset import records
@@ -242,7 +241,7 @@ def _unpacked(content: Buffer) -> SampleSlab:
     raster, scale, dtype, shape, image = json.loads(
         bytes(memoryview(content)[_LENGTH.size : start])
     )
-    density: Any = np.frombuffer(content, np.float32, math.prod(image), start).reshape(image)
+    density: Array = np.frombuffer(content, np.float32, math.prod(image), start).reshape(image)
     patterns = np.frombuffer(content, dtype, math.prod(shape), start + density.nbytes).reshape(
         shape
     )

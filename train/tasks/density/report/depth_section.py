@@ -59,7 +59,7 @@ def read_bins(path: Path) -> Bins:
     return bins
 
 
-def _has_numbers(array: npt.NDArray[Any]) -> bool:
+def _has_numbers(array: npt.NDArray[np.floating]) -> bool:
     """Returns whether an array has values, and all of them are finite floating-point numbers."""
     return bool(array.dtype.kind == "f" and array.size and np.isfinite(array).all())
 

@@ -114,7 +114,7 @@ def from_json(value: dict[str, Any]) -> SamplePicture:
     return SamplePicture(value["facts"], **{name: decode_array(value[name]) for name in ARRAYS})
 
 
-def encode_array(array: npt.NDArray[Any]) -> dict[str, Any]:
+def encode_array(array: npt.NDArray[np.floating]) -> dict[str, Any]:
     """Returns an array as JSON types, in float32."""
     raw = np.ascontiguousarray(array, "<f4")
     return {"shape": raw.shape, "float32": base64.b64encode(raw.tobytes()).decode()}
@@ -130,7 +130,7 @@ def decode_array(value: dict[str, Any]) -> Array:
 
 
 def write_predictions(
-    path: Path, pictures: Sequence[SamplePicture], mean_image: npt.NDArray[Any]
+    path: Path, pictures: Sequence[SamplePicture], mean_image: npt.NDArray[np.floating]
 ) -> None:
     """Writes a `predictions.npz`, over another if there is one.
 
@@ -170,7 +170,7 @@ def read_predictions(path: Path) -> tuple[list[SamplePicture], Array]:
 
 
 def _read_picture(
-    arrays: Mapping[str, npt.NDArray[Any]], facts: PictureFacts, path: Path
+    arrays: Mapping[str, npt.NDArray[np.floating]], facts: PictureFacts, path: Path
 ) -> SamplePicture:
     """Returns one picture of a file, whose arrays fit together."""
     images = {}
@@ -191,7 +191,9 @@ def _read_picture(
     return picture
 
 
-def _image(arrays: Mapping[str, npt.NDArray[Any]], name: str, path: Path, axes: int = 2) -> Array:
+def _image(
+    arrays: Mapping[str, npt.NDArray[np.floating]], name: str, path: Path, axes: int = 2
+) -> Array:
     """Returns an array of finite numbers with some pixels and so many axes."""
     array = arrays.get(name, np.empty(0))
     if (
