@@ -36,6 +36,7 @@ SMALLEST = {
     "divided_memory": ["--rows", "32", "--ways", "1"],  # no rank sends anything
     "flags": [*FAST, "--cases", "titanate-50", "--work", "{folder}"],
     "specimens": [*FAST, "--kinds", "edge", "--work", "{folder}"],
+    "rivals": [*FAST, "--cases", "planted", "--side", "32", "--work", "{folder}", "--rivals"],
     "step_memory": [str(ROOT / "configs/quickstart.yaml"), "--batch-sizes", "1"],
 }
 
