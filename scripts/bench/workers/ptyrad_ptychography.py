@@ -124,8 +124,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         if iteration in job["iterations"]:
             phases.append(projected(model.opt_objp.detach().numpy()[0]))
             seconds.append(time.process_time() - start)
-    images = np.array(phases, np.float32)
-    np.savez(job["result"], phases=images, step=[pixel, pixel], first=first * pixel)
+            images = np.array(phases, np.float32)
+            np.savez(job["result"], phases=images, step=[pixel, pixel], first=first * pixel)
     between = float(model.opt_slice_thickness.detach())
     return {"cpu_seconds": seconds, "losses": losses, "slice_thickness": between}
 
