@@ -37,18 +37,18 @@ class Program(NamedTuple):
         module: That can be imported there.
         axes: Values of each setting; a search begins with the first of each, and goes through the
             settings in this order.
-        chosen: What the search found.
-        iterations: After which images are looked at.
-        window: Key of `WINDOWS` that the search found, 1/Å.
+        iterations: After which images are looked at; the last is what the table shows.
+        window: Value of `WINDOWS`, 1/Å, for the table.
+        chosen: Settings in place of the first ones, for the table.
     """
 
     name: str
     packages: tuple[str, ...]
     module: str
     axes: dict[str, tuple[Any, ...]]
-    chosen: Settings
     iterations: tuple[int, ...]
     window: float
+    chosen: Settings
 
 
 class Answer(NamedTuple):
@@ -89,9 +89,9 @@ PTYRAD = Program(
         "thickness_rate": (0.0,),
         "positive": (True,),
     },
-    chosen={},
     iterations=(3, 6, 12),
     window=1.25,
+    chosen={},
 )
 PY4DSTEM = Program(
     name="py4DSTEM 0.14.18",
@@ -108,9 +108,9 @@ PY4DSTEM = Program(
         "blur": (0.0,),
         "positive": (True,),
     },
-    chosen={},
     iterations=(2, 4, 8),
     window=1.25,
+    chosen={},
 )
 PROGRAMS = {"ptyrad": PTYRAD, "py4dstem": PY4DSTEM}
 

@@ -19,8 +19,8 @@ image or truth that the other has not. The scan's outer 1.2 Å are left out. "tr
 a phase without errors has.
 
 --search prints, setting by setting, what is best on two other crystals with the thickness told.
-The settings that it found are in `rival_programs.py`. "ratio" is the mean own fit of the best rival
-over that of the network, with nothing told.
+What it finds belongs into `Program.chosen`, which is empty: no search has been run to its end.
+"ratio" is the mean own fit of the best rival over that of the network, with nothing told.
 """
 
 import os
@@ -186,9 +186,8 @@ def rival_row(
     program = runner.program
     path = file_of(name, options.side, options.work)
     c10 = SHOWN[name].nominal_c10
-    settings = dict(program.chosen)
-    iterations = [n for n in program.iterations if n <= settings["iterations"]]
-    del settings["iterations"]
+    settings = first_settings(program) | program.chosen
+    iterations = program.iterations
     seconds = 0.0
     assumed = thickness
     if assumed is None:
