@@ -65,6 +65,7 @@ def class_figure(
     right.barh(rows, means[named], color=BLUE, height=0.7)
     right.set(title="Mean over the scan", xlabel="probability", xlim=(0, 1))
     right.set_yticks(rows, names[: len(named)], parse_math=False)
+    right.set_ylabel(label)
     return figure
 
 

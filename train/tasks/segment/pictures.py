@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -110,7 +111,8 @@ def segments_figure(
     entitle(figure, title)
     outlined_panel(axes[0, 0], image, labels, pixels, "Bright field")
     for ax, name in zip(axes[0, 1:], names[1:], strict=True):
-        image_panel(ax, probabilities[name], pixels, f"Probability of {name}", "")
+        title = f"Probability of {name}"
+        image_panel(ax, probabilities[name], pixels, title, "", norm=Normalize(0, 1))
     _legend(figure, names)
     return figure
 
