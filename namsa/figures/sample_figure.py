@@ -144,21 +144,27 @@ def drawn_density(sample: SampleArrays) -> DrawnDensity:
     """Returns the density with the resolution of the package's networks, so that pictures of one
     crystal have the same numbers.
 
-    One that has a resolution of its own, or that does not cover the cell, is returned as it is.
+    One of less resolution, or that does not cover the cell, is returned as it is.
     """
     provenance = sample.provenance
     density = sample.density
     max_q = provenance.get("density_max_q_per_angstrom")
-    if max_q:
-        return DrawnDensity(density, f"details of {1 / max_q:.2g} Å")
+    own_details = f"details of {1 / max_q:.2g} Å" if max_q else ""
+    if max_q and max_q <= DRAWN_MAX_Q:
+        return DrawnDensity(density, own_details)
     extent_y, extent_x = provenance["extent_angstrom"]
     step_y, step_x = density_grid(provenance).step
     rows, columns = density.shape
     covers_cell = np.allclose((rows * step_y, columns * step_x), (extent_y, extent_x))
     if not covers_cell or 2 * max(step_y, step_x) * DRAWN_MAX_Q > 1:
-        return DrawnDensity(density, f"pixels of {max(step_y, step_x):.2g} Å")
+        return DrawnDensity(density, own_details or f"pixels of {max(step_y, step_x):.2g} Å")
     grid = Grid((rows, columns), (extent_y, extent_x))
     coefficients = density_target.band_limited(density.astype(np.float64), grid, DRAWN_MAX_Q)
+    if max_q:
+        q = np.sqrt(grid.squared_frequency())
+        within = q < DRAWN_MAX_Q
+        # The drawn window replaces the stored one. Their quotient is at most 1.
+        coefficients[within] /= density_target.window(q, max_q)[within]
     return DrawnDensity(density_target.on_grid(coefficients), f"details of {1 / DRAWN_MAX_Q:.2g} Å")
 
 

@@ -22,7 +22,13 @@ from namsa.base.provenance_values import Provenance
 from namsa.base.text import plural
 from namsa.figures.page_images import PageImage, limits, pattern_image
 from namsa.figures.panels import VIRTUAL
-from namsa.figures.sample_figure import Signal, caption, check_drawable, sample_signals
+from namsa.figures.sample_figure import (
+    Signal,
+    caption,
+    check_drawable,
+    drawn_density,
+    sample_signals,
+)
 from namsa.physics import virtual_detectors
 from namsa.physics.optics import wavelength_angstrom
 from namsa.samples.sample import Sample
@@ -114,11 +120,9 @@ def page_maps(sample: Sample, signals: Sequence[Signal]) -> list[PageImage]:
         )
     ]
     if min(density_grid(provenance).step) > 0:
-        images.append(
-            PageImage(
-                "Electron density", UNITS["density"], sample.density, density_grid(provenance)
-            )
-        )
+        density = drawn_density(sample)
+        units = f"{UNITS['density']}, {density.resolution}"
+        images.append(PageImage("Electron density", units, density.image, density_grid(provenance)))
     scan = scan_grid(provenance)
     if scan is None:
         return images

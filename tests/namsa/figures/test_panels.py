@@ -15,7 +15,7 @@ import pytest
 from matplotlib.image import imread
 
 from namsa import Sample
-from namsa.base.pixels import PixelGrid, pattern_grid
+from namsa.base.pixels import PixelGrid, density_grid, pattern_grid
 from namsa.figures.density_figure import density_figure, map_panel
 from namsa.figures.interpolation import FINER, interpolated
 from namsa.figures.notebook import sample_html
@@ -29,6 +29,8 @@ from namsa.figures.sample_figure import (
     sample_figure,
     show,
 )
+from namsa.physics import density_target
+from namsa.physics.grid import Grid
 
 
 def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):
@@ -153,9 +155,21 @@ def test_a_density_is_drawn_with_the_networks_resolution_and_its_sum_stays():
     assert density.resolution == "details of 0.8 Å"
     assert density.image.sum() == pytest.approx(s.density.sum())
     assert density.image.max() < 0.5 * s.density.max()
-    own = replace(s, provenance=s.provenance | {"density_max_q_per_angstrom": 2.0})
-    assert drawn_density(own).resolution == "details of 0.5 Å"
+    own = replace(s, provenance=s.provenance | {"density_max_q_per_angstrom": 0.8})
+    assert drawn_density(own).resolution == "details of 1.2 Å"
     np.testing.assert_array_equal(drawn_density(own).image, s.density)
+
+
+def test_a_density_that_is_stored_finer_is_drawn_with_the_same_numbers():
+    s = sample()
+    rows, columns = s.density.shape
+    step_y, step_x = density_grid(s.provenance).step
+    grid = Grid((rows, columns), (rows * step_y, columns * step_x))
+    finer = density_target.on_grid(density_target.band_limited(s.density, grid, 1.6))
+    known = s.provenance | {"density_max_q_per_angstrom": 1.6}
+    stored = drawn_density(replace(s, density=finer, provenance=known))
+    assert stored.resolution == "details of 0.8 Å"
+    np.testing.assert_allclose(stored.image, drawn_density(s).image, rtol=1e-4, atol=1e-3)
 
 
 def test_examples_of_a_crystal_do_not_stand_on_top_of_each_other():

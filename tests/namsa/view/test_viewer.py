@@ -94,7 +94,7 @@ def test_maps_are_the_virtual_images_and_the_specimen():
         "mrad",
         "rad",
         "V·Å, square-root scale",
-        "e/Å²",
+        "e/Å², pixels of 0.5 Å",
     ]
 
 
