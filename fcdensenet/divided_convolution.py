@@ -7,7 +7,6 @@ has.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 from keras import KerasTensor, ops
@@ -86,7 +85,7 @@ def _with_borders(
         if last is not None:
             pieces.append(_rows(maps, end, rows, row_axis) + shares[-1])
 
-        def gradient(*arguments: Any, upstream: object = None) -> KerasTensor:
+        def gradient(*arguments: KerasTensor, upstream: object = None) -> KerasTensor:
             (upstream,) = arguments or (upstream,)
             gradients = [upstream]
             if first is not None:

@@ -4,7 +4,6 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 from keras import KerasTensor, ops
@@ -269,7 +268,7 @@ class StackedConv(keras.layers.Layer):
         kernel: int,
         initializer: keras.initializers.Initializer,
         data_format: str,
-        **settings: Any,
+        **settings: object,
     ) -> None:
         super().__init__(**settings)
         self.filters = filters

@@ -15,7 +15,7 @@ class FoldingConsole(Console):
     cut.
     """
 
-    def print(self, *objects: Any, **options: Any) -> None:
+    def print(self, *objects: object, **options: Any) -> None:
         """Prints objects as `rich.console.Console.print` does, the columns of tables folded."""
         for printed in objects:
             if isinstance(printed, Table):

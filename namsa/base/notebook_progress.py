@@ -4,9 +4,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from namsa.base.text import duration
+
+if TYPE_CHECKING:
+    from IPython.display import DisplayHandle
 
 Report = Callable[[str, int, int], None]  # stage, done, total
 SHOWN_AFTER_SECONDS = 2.0  # short calls show none
@@ -55,7 +58,7 @@ class NotebookBar:
         self._stage = ""
         self._stage_begin = self._begin
         self._drawn = 0.0
-        self._handle: Any = None
+        self._handle: DisplayHandle | None = None
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Draws the bar, at most every `EVERY_SECONDS`."""

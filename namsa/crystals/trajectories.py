@@ -171,7 +171,7 @@ def _parse(text: str, name: str) -> list[ase.Atoms]:
             "and `dump_modify ... element Sr Ti O` (its columns are "
             f"{shorten(header[12:]) or 'missing'})"
         )
-    reader: Callable[..., Any] = ase.io.read
+    reader: Callable[..., ase.Atoms | list[ase.Atoms]] = ase.io.read
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -79,7 +79,7 @@ class Image(np.ndarray[Any, np.dtype[Any]]):
         """The transposed values, a plain array, as of `transpose` and `swapaxes`."""
         return self.array.T
 
-    def transpose(self, *axes: Any) -> Array:  # type: ignore[override]
+    def transpose(self, *axes: int) -> Array:  # type: ignore[override]
         """Returns the transposed values, a plain array."""
         return self.array.transpose(*axes)
 
@@ -313,5 +313,5 @@ def _pair(given: Any) -> tuple[Any, Any]:
     return given[0], given[1]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.array if isinstance(value, Image) else value

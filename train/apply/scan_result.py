@@ -138,7 +138,7 @@ class ScanResult(ABC):
 
 
 def write_result(
-    options: argparse.Namespace, compute: Callable[..., ScanResult], /, **settings: Any
+    options: argparse.Namespace, compute: Callable[..., ScanResult], /, **settings: object
 ) -> None:
     """Computes what a network finds in a scan, writes arrays and picture, and prints where they
     are.

@@ -8,9 +8,9 @@ its key `kind`, and the code. Without the folder the kind is unknown, and everyt
 
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, SerializationInfo, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import InitErrorDetails, core_schema
 
@@ -119,7 +119,7 @@ class OfKind:
         }
 
 
-def _serialized(section: Section, info: Any) -> dict[str, object]:
+def _serialized(section: Section, info: SerializationInfo) -> dict[str, object]:
     """The keys of a section, its kind among them even where defaults are left out."""
     plain = section.model_dump(mode=info.mode, exclude_defaults=info.exclude_defaults)
     return {"kind": getattr(section, "kind", None)} | plain

@@ -37,7 +37,7 @@ from ..experiment.imperfections import DRAWN_LATER, QUANTITIES, Imperfections
 from . import interpolation
 from .windows import Corner
 
-Empty = Callable[[tuple[int, ...], Any], Array]
+Empty = Callable[[tuple[int, ...], npt.DTypeLike], Array]
 
 # Streams of random numbers, beside those of `train.input.noise`, `train.input.windows` and
 # `train.input.fast_noise`.

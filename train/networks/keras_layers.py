@@ -102,7 +102,7 @@ class KerasNetworkLayers(KerasLayers):
 class Unflatten(keras.layers.Layer):
     """Values of one axis, in the order of channels last, as maps of a shape."""
 
-    def __init__(self, shape: tuple[int, ...], data_format: str, **settings: Any) -> None:
+    def __init__(self, shape: tuple[int, ...], data_format: str, **settings: object) -> None:
         super().__init__(**settings)
         self.shape = tuple(shape)
         self.data_format = data_format
@@ -127,7 +127,7 @@ class LatentSample(keras.layers.Layer):
     returns the means.
     """
 
-    def __init__(self, seed: int, **settings: Any) -> None:
+    def __init__(self, seed: int, **settings: object) -> None:
         super().__init__(**{**settings, "dtype": "float32"})
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)

@@ -16,7 +16,7 @@ is done to each variable.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import keras
 import numpy as np
@@ -94,7 +94,7 @@ class _LayerWise(keras.optimizers.Optimizer):
 
     SLOTS: ClassVar[tuple[str, ...]]  # names of what it keeps of each variable
 
-    def __init__(self, config: Optimizer | Mapping[str, object], **settings: Any) -> None:
+    def __init__(self, config: Optimizer | Mapping[str, object], **settings: object) -> None:
         """Makes an optimizer of the section training.optimizer, or of its keys and values."""
         config = Optimizer.model_validate(config)
         given = {"learning_rate": config.learning_rate, "name": f"lars_{config.kind}"}

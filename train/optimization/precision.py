@@ -10,7 +10,6 @@ Weights and moments are always float32.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import keras
 from keras import ops
@@ -76,7 +75,7 @@ class LogMaxOptimizer(keras.optimizers.LossScaleOptimizer):
     """
 
     def __init__(
-        self, optimizer: keras.optimizers.Optimizer, *, log_max: float = LOG_MAX, **settings: Any
+        self, optimizer: keras.optimizers.Optimizer, *, log_max: float = LOG_MAX, **settings: object
     ) -> None:
         """Wraps `optimizer`. `log_max` is log₂ of the largest mean gradient that fits; `settings`
         are Keras'.

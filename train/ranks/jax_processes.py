@@ -52,7 +52,7 @@ class JaxProcesses(RankEngine):
     """The processes that JAX connects. The methods are those of `RankEngine`."""
 
     def __init__(self) -> None:
-        first_devices: dict[int, Any] = {}
+        first_devices: dict[int, jax.Device] = {}
         for device in jax.devices():
             first_devices.setdefault(device.process_index, device)
         devices = [first_devices[process] for process in range(jax.process_count())]

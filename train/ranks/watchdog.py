@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from .datagrams import (
     FAILED,
@@ -49,6 +49,13 @@ SPARE_DATAGRAMS = 100  # that are read per interval, beyond four per neighbour i
 SPREAD = 0.618034
 
 
+class Clock(Protocol):
+    """The functions of the module `time` that a watchdog uses."""
+
+    def monotonic(self) -> float: ...
+    def sleep(self, seconds: float, /) -> None: ...
+
+
 class Watchdog:
     """The watchdog of one rank, which `start` runs in a thread.
 
@@ -73,7 +80,7 @@ class Watchdog:
         end: Callable[[str], object] | None = None,
         interval_s: float = 1.0,  # time between two datagrams
         radix: int = 0,  # see `train.ranks.watching.watch`
-        clock: Any = time,  # has `monotonic` and `sleep`; tests simulate time
+        clock: Clock = time,  # tests simulate time
     ) -> None:
         """Prepares a watchdog that sends nothing yet."""
         self.rank = rank

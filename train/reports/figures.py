@@ -6,7 +6,7 @@ Every function returns a `Figure` of its own; Matplotlib's global state is not u
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ from namsa.figures.panels import styled
 
 from .runs import Numbers, Steps
 
-Reduce = Callable[[Numbers], Any]
+Reduce = Callable[[Numbers], float]
 
 LOSS_BINS = 1000
 TIME_BINS = 200

@@ -8,7 +8,6 @@ bytes the first two are 55 AA in hexadecimal and the others its number.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +61,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
             raise InputError(
                 f"{path} is no blockfile: its header has {len(data)} of {HEADER.itemsize} bytes"
             )
-        header: Any = np.frombuffer(data, HEADER)[0]
+        header: np.void = np.frombuffer(data, HEADER)[0]
         rows, columns, side = (int(header[name]) for name in ("rows", "columns", "side"))
         if int(header["magic"]) != MAGIC or not rows * columns * side:
             raise InputError(

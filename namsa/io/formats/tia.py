@@ -65,7 +65,9 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         except struct.error:
             raise InputError(f"{path} is cut short: it ends within its header") from None
         data = read_at(file, ELEMENT.itemsize, int(offsets[0]))
-        element: Any = np.frombuffer(data, ELEMENT)[0] if len(data) == ELEMENT.itemsize else None
+        element: np.void | None = (
+            np.frombuffer(data, ELEMENT)[0] if len(data) == ELEMENT.itemsize else None
+        )
         if element is None or int(element["type"]) not in TYPES:
             raise InputError(f"{path} is damaged: its first image has no known type")
         stored = np.dtype(TYPES[int(element["type"])])

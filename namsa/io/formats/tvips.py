@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -144,7 +144,7 @@ def _parts(path: Path) -> list[Path]:
     return [parts[file_number] for file_number in sorted(parts)]
 
 
-def _read_header(path: Path, file: BinaryIO) -> tuple[Any, _Series]:
+def _read_header(path: Path, file: BinaryIO) -> tuple[np.void, _Series]:
     """Returns the header of the series."""
     data = read_at(file, HEADER.itemsize, 0)
     if len(data) < HEADER.itemsize:
@@ -152,7 +152,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[Any, _Series]:
             f"{path} is no stream of TVIPS: it has {len(data)} bytes, and its header takes "
             f"{SERIES_BYTES}"
         )
-    header: Any = np.frombuffer(data, HEADER)[0]
+    header: np.void = np.frombuffer(data, HEADER)[0]
     version = int(header["version"])
     bits = int(header["bits"])
     shape = int(header["rows"]), int(header["columns"])

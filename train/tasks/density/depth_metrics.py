@@ -113,7 +113,9 @@ def _errors(p: npt.NDArray[np.float64], t: npt.NDArray[np.float64]) -> DepthErro
     }
 
 
-def _defined(reduce: Callable[[Any], Any], values: Sequence[float | None]) -> float | None:
+def _defined(
+    reduce: Callable[[Sequence[float]], float], values: Sequence[float | None]
+) -> float | None:
     """Returns what `reduce` makes of the values that are defined."""
     defined = [value for value in values if value is not None]
     return float(reduce(defined)) if defined else None
