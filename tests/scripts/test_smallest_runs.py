@@ -121,10 +121,10 @@ def test_the_smallest_network_of_jax_is_compared(monkeypatch, capsys):
 def test_the_smallest_job_of_jax_is_measured(monkeypatch, capsys):
     pytest.importorskip("jax")
     changes = (
-        "materials.limit=6",
+        "materials.limit=12",
         "specimen.thickness_angstrom=[20]",
         "specimen.zone_axes=[[0,0,1]]",
-        "split={train: 0.6, dev: 0.2, test: 0.2}",
+        "split={train: 0.4, dev: 0.3, test: 0.3}",
         "network.growth=4",
         "network.first_filters=8",
         "training.epochs=1",
