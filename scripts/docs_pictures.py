@@ -33,7 +33,7 @@ ENERGY_TOLERANCE = 0.02
 SEMIANGLE_TOLERANCE = 0.05
 WIDTH = 900  # of a picture at most, pixels
 COLOURS = 256  # of a picture
-MANY_COLOURS = ("inspection", "reconstruction")  # pictures with several colour maps
+MANY_COLOURS = ("simulate", "inspection", "reconstruction")  # pictures with several colour maps
 
 
 def which_network() -> Figure:
@@ -151,6 +151,7 @@ def own_script() -> Figure:
 
 
 PICTURES = {
+    "simulate": docs_scans.simulate,
     "view": docs_scans.view,
     "reading": docs_scans.reading,
     "inspection": docs_scans.inspection,

@@ -1,7 +1,7 @@
 """Pictures of scans at the head of guides, for `docs_pictures.py`.
 
-`view`, `reading`, `reconstruction` and `live` need the scan of `namsa init`, scan.h5 in this
-folder; `inspection` and `parallax` the excerpt of the measured scan of rotavirus that `namsa
+`simulate`, `view`, `reading`, `reconstruction` and `live` need the scan of `namsa init`, scan.h5 in
+this folder; `inspection` and `parallax` the excerpt of the measured scan of rotavirus that `namsa
 examples` lists, in this folder. `estimate` needs a run of few crystals and a scan of MgO:
 
     namsa-train configs/estimate.yaml --run-dir runs/estimate-few --set materials.limit=40 \\
@@ -30,6 +30,11 @@ ROTAVIRUS_OPTICS: dict[str, Any] = {
     "scan_step_angstrom": 31.25,
     "pixel_mrad": 0.066152,
 }
+
+
+def simulate() -> Figure:
+    """Draws the sample of a simulated scan."""
+    return namsa.read_sample(SCAN).show()
 
 
 def view() -> Figure:
