@@ -4,7 +4,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from namsa.base.console import output_console
 from namsa.base.errors import InputError
@@ -13,7 +13,6 @@ from namsa.base.files import open_atomic
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..strategies.exchange.sharded.gain import TransferGain
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -78,9 +77,7 @@ def transfer(options: argparse.Namespace) -> None:
     output_console().print(gain_table(gains, compute_s, options.gigabytes_per_s))
 
 
-def gain_table(
-    found: Sequence["TransferGain"], compute_s: float, gigabytes_per_s: float
-) -> "Table":
+def gain_table(found: Sequence[Any], compute_s: float, gigabytes_per_s: float) -> "Table":
     """Returns the gains of packed weights as a table."""
     from rich import box
     from rich.table import Table
