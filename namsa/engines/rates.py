@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from namsa.base.memory import check_memory_for
 from namsa.engines import dispatch, prism
 from namsa.engines.counts import SimulationCounts
+from namsa.engines.interface import DEVICE_BATCH_BYTES, HOST_BATCH_BYTES
 from namsa.physics import detector as detectors
 from namsa.physics import potential
 from namsa.physics.backend import available_cores, resolve_backend, to_host
@@ -51,61 +52,92 @@ def measure_rates(workload: SimulationCounts, engine: dispatch.EngineName = "aut
         OutOfMemoryError: If the short runs do not fit into memory.
     """
     xp = resolve_backend(workload.backend)
-    shape = workload.grid.shape
-    real = np.dtype(workload.precision)
     _check_memory(workload)
-    on_host = xp is np
-    implementation = dispatch.choose_implementation(engine, xp, shape, workload.dtype)
-    fresnel = xp.asarray(workload.grid.antialias().astype(workload.dtype))
-    matrices = None
-    if workload.pattern_shape != shape:
-        (dy, dx), (ny, nx) = workload.pattern_shape, shape
-        matrices = xp.ones((dy, ny), real), xp.ones((nx, dx), real)
-    workers = available_cores() if on_host else 1
-    batch = max(1, (2**20 if on_host else 2**28) // fresnel.nbytes)
-    waves = workers * batch
-    operations = prism.propagation_operations(
-        workload.work._replace(slices=_MEASURED_SLICES), waves
+    workers = available_cores() if xp is np else 1
+    with ThreadPoolExecutor(workers) as pool:
+        runs = _ShortRuns(workload, engine, xp, workers, pool)
+        without_slices = runs.pattern_seconds(0)
+        of_slices = runs.pattern_seconds(_MEASURED_SLICES) - without_slices
+        propagation = max(of_slices, 0.1 * without_slices) / runs.operations
+        plane_waves = runs.plane_wave_seconds() / runs.operations
+        product = _product_rate(workload, xp, workers, runs.seconds)
+        build = runs.seconds(_slice_builder(workload, xp), [0] * workers, 1)
+    pixels = workload.grid.shape[0] * workload.grid.shape[1]
+    return Rates(
+        propagation=propagation,
+        plane_waves=plane_waves,
+        product=product,
+        pixel=without_slices / (runs.waves * pixels),
+        potential=build / (workers * pixels),
     )
 
-    def slices(count: int) -> Slices:
-        return Slices.equally_thick([fresnel], np.zeros(count, dtype=np.int64), 1.0)
 
-    with ThreadPoolExecutor(workers) as pool:
+class _ShortRuns:
+    """Short runs of an engine on the grid of a workload.
 
-        def seconds(work: Callable[[Array], Array], items: Array, size: int) -> float:
-            pieces = [items[i : i + size] for i in range(0, len(items), size)]
-            return _mean_seconds(
-                lambda: [to_host(result[:1, :1]) for result in pool.map(work, pieces)]
-            )
+    Attributes:
+        waves: Waves of a run, a batch for each worker.
+        operations: Operations that propagate them through the measured slices.
+    """
 
-        def pattern_seconds(n_slices: int) -> float:
-            probes = implementation.engine(workload.grid, slices(n_slices), fresnel).prepare(
-                fresnel
-            )
-            return seconds(
-                lambda r: detectors.bin_patterns(probes.patterns(r), matrices),
-                np.zeros((waves, 2)),
-                batch,
-            )
+    def __init__(
+        self,
+        workload: SimulationCounts,
+        engine: dispatch.EngineName,
+        xp: ModuleType,
+        workers: int,
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        shape = workload.grid.shape
+        self._grid = workload.grid
+        self._pool = pool
+        self._engine = dispatch.choose_implementation(engine, xp, shape, workload.dtype)
+        # It stands for the lens, the propagator and the transmissions.
+        self._fresnel = xp.asarray(workload.grid.antialias().astype(workload.dtype))
+        self._binning = None
+        if workload.pattern_shape != shape:
+            real = np.dtype(workload.precision)
+            (dy, dx), (ny, nx) = workload.pattern_shape, shape
+            self._binning = xp.ones((dy, ny), real), xp.ones((nx, dx), real)
+        batch_bytes = HOST_BATCH_BYTES if xp is np else DEVICE_BATCH_BYTES
+        self._batch = max(1, batch_bytes // self._fresnel.nbytes)
+        self.waves = workers * self._batch
+        measured = workload.work._replace(slices=_MEASURED_SLICES)
+        self.operations = prism.propagation_operations(measured, self.waves)
 
-        without_slices = pattern_seconds(0)
-        propagation = (
-            max(pattern_seconds(_MEASURED_SLICES) - without_slices, 0.1 * without_slices)
-            / operations
-        )
-        exit_waves = implementation.plane_waves(
-            workload.grid, slices(_MEASURED_SLICES), fresnel
-        ).exit_waves
-        indices = np.zeros(waves, dtype=np.int64)
-        pixels = np.flatnonzero(to_host(fresnel))
-        plane_waves = (
-            seconds(lambda part: exit_waves(part, [_MEASURED_SLICES], pixels)[0], indices, batch)
-            / operations
-        )
-        product = _product_rate(workload, xp, workers, seconds)
-        build = seconds(_slice_builder(workload, xp), [0] * workers, 1) / (workers * fresnel.size)
-    return Rates(propagation, plane_waves, product, without_slices / (waves * fresnel.size), build)
+    def seconds(self, work: Callable[[Array], Array], items: Array, size: int) -> float:
+        """Returns the mean time of `work` on all items, of which each call gets `size`."""
+        pieces = [items[start : start + size] for start in range(0, len(items), size)]
+
+        def run() -> None:
+            for result in self._pool.map(work, pieces):
+                to_host(result[:1, :1])  # waits for a device
+
+        return _mean_seconds(run)
+
+    def pattern_seconds(self, slices: int) -> float:
+        """Returns the time of the patterns of all waves behind so many slices."""
+        engine = self._engine.engine(self._grid, self._slices(slices), self._fresnel)
+        probes = engine.prepare(self._fresnel)
+
+        def patterns(positions: Array) -> Array:
+            return detectors.bin_patterns(probes.patterns(positions), self._binning)
+
+        return self.seconds(patterns, np.zeros((self.waves, 2)), self._batch)
+
+    def plane_wave_seconds(self) -> float:
+        """Returns the time of as many plane waves through the measured slices."""
+        slices = self._slices(_MEASURED_SLICES)
+        engine = self._engine.plane_waves(self._grid, slices, self._fresnel)
+        pixels = np.flatnonzero(to_host(self._fresnel))
+
+        def exit_waves(indices: Array) -> Array:
+            return engine.exit_waves(indices, [_MEASURED_SLICES], pixels)[0]
+
+        return self.seconds(exit_waves, np.zeros(self.waves, dtype=np.int64), self._batch)
+
+    def _slices(self, count: int) -> Slices:
+        return Slices.equally_thick([self._fresnel], np.zeros(count, dtype=np.int64), 1.0)
 
 
 def _check_memory(workload: SimulationCounts) -> None:
