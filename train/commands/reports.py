@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from namsa.base.console import output_console
@@ -13,6 +14,7 @@ from namsa.base.files import open_atomic
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ..measure.rows import Row
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -33,7 +35,7 @@ def threshold(options: argparse.Namespace) -> None:
 
     run_dir = options.run_dir
     precision = strategy("exchange", "sharded", "precision")
-    transfers = rows.read(run_dir / rows.TRANSFERS)
+    transfers = _transfers(run_dir)
     validations = rows.read(run_dir / rows.VALIDATIONS)
     error_name = task_of(load(run_dir / "config.yaml")).error
     try:
@@ -42,19 +44,36 @@ def threshold(options: argparse.Namespace) -> None:
         raise InputError(f"{run_dir}: {error}") from None
 
 
+def _transfers(run_dir: Path) -> "Sequence[Row]":
+    """Returns the rows of a run's transfer.jsonl.
+
+    Raises:
+        InputError: If there is none, or it cannot be read.
+    """
+    from ..measure import rows
+
+    path = run_dir / rows.TRANSFERS
+    if run_dir.is_dir() and not path.exists():
+        raise InputError(
+            f"{run_dir} has no {rows.TRANSFERS}: give the directory of a run with "
+            "training.exchange of kind sharded"
+        )
+    return rows.read(path)
+
+
 def transfer(options: argparse.Namespace) -> None:
     """Prints the gain in time of packed weights at a link of a given speed."""
     from math import prod
 
     from ..experiment.experiment import load
     from ..experiment.registry import strategy
-    from ..measure import rows
+    from ..measure.rows import TRANSFERS
     from ..networks import count
     from ..scaling.report import measured_compute_s
 
     run_dir = options.run_dir
     gain = strategy("exchange", "sharded", "gain")
-    transfers = rows.read(run_dir / rows.TRANSFERS)
+    transfers = _transfers(run_dir)
     network = count(load(run_dir / "config.yaml").network)
     sizes = {}
     for layer in network.layers:
@@ -67,7 +86,7 @@ def transfer(options: argparse.Namespace) -> None:
         gains = gain.gains(transfers, sizes, vectors, compute_s, link_bytes_per_s)
     except (KeyError, TypeError) as error:
         raise InputError(
-            f"{run_dir / rows.TRANSFERS}: {error} is no layer of the network in config.yaml: give "
+            f"{run_dir / TRANSFERS}: {error} is no layer of the network in config.yaml: give "
             "the directory of a run with training.exchange of kind sharded"
         ) from None
     if options.json:

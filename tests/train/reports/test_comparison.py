@@ -162,3 +162,14 @@ def test_what_cannot_be_compared_is_said_in_a_line(tmp_path, capsys):
     assert main(["scaling", "--compare", str(tmp_path)]) == 2
     assert main(["scaling", "configs/quickstart.yaml", "--threshold", "0.1"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+@pytest.mark.parametrize("command", [["threshold"], ["transfer", "--gigabytes-per-s", "1"]])
+def test_a_run_whose_weights_do_not_travel_is_refused_with_the_one_that_is_needed(
+    command, tmp_path, capsys
+):
+    run = write_run(tmp_path / "run", 1, [1.0], [2.0])
+    assert main([*command, str(run)]) == 2
+    assert "has no transfer.jsonl: give the directory of a run with training.exchange of kind" in (
+        capsys.readouterr().err
+    )
