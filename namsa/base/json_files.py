@@ -173,11 +173,11 @@ def parse_typed(kind: type[T], text: str, source: str, remedy: str) -> T:
     try:
         return _adapter(kind).validate_json(text, strict=True)  # type: ignore[arg-type]
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = " ".join(shorten(key, 40) for key in first["loc"]) or "the value"
-        problem = words_of(first)
+        details = error.errors(include_url=False)[0]
+        place = " ".join(shorten(key, 40) for key in details["loc"]) or "the value"
+        problem = words_of(details)
         raise InputError(
-            f"{source}: {place} is {shorten(repr(first['input']))}: {problem}: {remedy}"
+            f"{source}: {place} is {shorten(repr(details['input']))}: {problem}: {remedy}"
         ) from None
 
 

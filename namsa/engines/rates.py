@@ -206,9 +206,9 @@ def _mean_seconds(run: Callable[[], object]) -> float:
     """
     start = time.perf_counter()
     run()
-    first = time.perf_counter() - start
-    if first > _LONG_SECONDS:
-        return first
+    first_s = time.perf_counter() - start
+    if first_s > _LONG_SECONDS:
+        return first_s
     start = time.perf_counter()
     runs = 0
     while runs == 0 or time.perf_counter() - start < _MEASURED_SECONDS:

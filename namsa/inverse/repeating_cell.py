@@ -157,10 +157,10 @@ def _period(lines: Floats, least: float, step: float) -> float:
     for distance in range(low - 1, high + 2):
         misfits[distance] = float(np.mean((lines[distance:] - lines[:-distance]) ** 2))
     best = min(range(low, high + 1), key=lambda distance: misfits[distance], default=low)
-    before = misfits.get(best - 1, np.inf)
+    misfit_before = misfits.get(best - 1, np.inf)
     at_best = misfits.get(best, np.inf)
     after = misfits.get(best + 1, np.inf)
-    curvature = before - 2 * at_best + after
-    if not np.isfinite(curvature) or at_best > min(before, after) or not curvature:
+    curvature = misfit_before - 2 * at_best + after
+    if not np.isfinite(curvature) or at_best > min(misfit_before, after) or not curvature:
         return float(best)
-    return best + 0.5 * (before - after) / curvature
+    return best + 0.5 * (misfit_before - after) / curvature

@@ -158,15 +158,15 @@ def read_charge_density(path: Path | str, *others: Path | str) -> ChargeDensity:
         >>> density.density.shape, len(density.atoms)
         ((6, 6, 6), 8)
     """
-    first, *rest = [_read(Path(file)) for file in (path, *others)]
-    density = first.density
+    head_density, *rest = [_read(Path(file)) for file in (path, *others)]
+    density = head_density.density
     for name, other in zip(others, rest, strict=True):
         if other.density.shape != density.shape or not np.allclose(
-            other.atoms.cell, first.atoms.cell, atol=1e-4
+            other.atoms.cell, head_density.atoms.cell, atol=1e-4
         ):
             raise InputError(f"{name} has another grid or cell than {path}")
         density = density + other.density
-    return ChargeDensity(density, first.atoms)
+    return ChargeDensity(density, head_density.atoms)
 
 
 def bonding_of(density: ChargeDensity, snapshots: Sequence[ase.Atoms], table: Table) -> Bonding:

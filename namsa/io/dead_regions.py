@@ -63,10 +63,10 @@ def sampled_range(recording: Recording) -> PixelRange | None:
     parts = []
     for row, start in zip(rows.tolist(), starts.tolist(), strict=True):
         try:
-            part = recording.read(slice(row, row + 1), slice(start, start + width))
+            row_patterns = recording.read(slice(row, row + 1), slice(start, start + width))
         except (InputError, WorkError, OSError):  # an error when these patterns are read
             return None
-        parts.append(np.asarray(part).reshape(-1, dy, dx))
+        parts.append(np.asarray(row_patterns).reshape(-1, dy, dx))
     patterns = np.concatenate(parts)
     recorded = patterns[patterns.any(axis=(1, 2))]
     if len(recorded) < FEWEST:

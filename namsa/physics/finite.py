@@ -168,8 +168,8 @@ def moved_across_face(
         weights = xp.asarray(
             (shell.weights(distance[in_shell]) * signed_occupancies[in_shell, None]).astype(dtype)
         )
-        for weight, part in zip(weights.T, shell.parts, strict=True):
-            total[:, :ny, :, :nx] += part[:, None] * potential.sum_products(
+        for weight, component in zip(weights.T, shell.parts, strict=True):
+            total[:, :ny, :, :nx] += component[:, None] * potential.sum_products(
                 along_y * weight[:, None, None], along_x
             )
     return potential.merge_nyquist(total, grid)

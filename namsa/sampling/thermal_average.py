@@ -81,10 +81,10 @@ def _diffuse(
 ) -> float:
     """Returns the cross-section of an atom for diffuse scattering from disk to disk, Å²."""
     diameter = 2 * (1e-3 * semiangle_mrad / wavelength_angstrom(energy_ev) + _WIDER)
-    part = (np.arange(_POINTS) + 0.5) / _POINTS
-    q = diameter * part
+    fraction = (np.arange(_POINTS) + 0.5) / _POINTS
+    q = diameter * fraction
     phase = interaction_constant(energy_ev) * POTENTIAL_CONSTANT * electron(atomic_number, q**2)
-    overlap = 2 / np.pi * (np.arccos(part) - part * np.sqrt(1 - part**2))
+    overlap = 2 / np.pi * (np.arccos(fraction) - fraction * np.sqrt(1 - fraction**2))
     integrand = (
         2 * np.pi * q * phase**2 * -np.expm1(-((2 * np.pi * q * rms_angstrom) ** 2)) * overlap
     )

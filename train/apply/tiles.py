@@ -185,7 +185,7 @@ def strips(
     source = iter(bands)
     held = next(source)
     for window in windows:
-        part = resampling[window.start : window.stop]
+        of_window = resampling[window.start : window.stop]
         needed = source_rows(resampling, window)
         low = needed.start
         high = needed.stop
@@ -194,4 +194,4 @@ def strips(
         held = held[low - first_row :]
         first_row = low
         rows = held[: high - low]
-        yield resampled(part[:, low:high], rows)
+        yield resampled(of_window[:, low:high], rows)

@@ -233,7 +233,7 @@ def _listed_samples(experiment: Experiment, listed: Path | None) -> ListedSample
         )
     folder = listed or experiment.data.directory
     # The record of the first entry that can be simulated stands for all.
-    entries, first, materials = list_samples(
+    entries, first_epoch, materials = list_samples(
         folder, experiment, lambda entries: feasible_entries(entries)[:1]
     )
     header = manifest.read_header(folder)
@@ -241,7 +241,7 @@ def _listed_samples(experiment: Experiment, listed: Path | None) -> ListedSample
         entries=entries,
         digest=header["config_hash"],
         materials=header["materials"],
-        bytes_each=disk_space.expected_bytes(experiment, materials, first),
+        bytes_each=disk_space.expected_bytes(experiment, materials, first_epoch),
     )
 
 

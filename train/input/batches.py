@@ -343,9 +343,9 @@ def _disturbed(
     around = patterns
     place = corner  # of the window in `around`
     if not geometry.periodic:
-        first = (corner[0] - margin[0], corner[1] - margin[1])
+        outer_corner = (corner[0] - margin[0], corner[1] - margin[1])
         shape = (window[0] + 2 * margin[0], window[1] + 2 * margin[1])
-        around = _cut(patterns, first, shape)
+        around = _cut(patterns, outer_corner, shape)
         place = margin
     return imperfections.apply(around, drawn, geometry, place, window, empty)
 

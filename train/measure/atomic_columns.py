@@ -72,11 +72,11 @@ def specimen_columns(atoms: ase.Atoms, pixels: PixelGrid, shape: Sequence[int]) 
     pairs = KDTree(points, boxsize=extent).query_pairs(SAME_COLUMN_ANGSTROM, output_type="ndarray")
     links = coo_array((np.ones(len(pairs)), pairs.T), shape=(len(points), len(points)))
     count, column = connected_components(links, directed=False)
-    first = points[np.unique(column, return_index=True)[1]]
-    offset = points - first[column]
+    first_atom = points[np.unique(column, return_index=True)[1]]
+    offset = points - first_atom[column]
     offset -= extent * np.round(offset / extent)
     total = np.bincount(column, electrons)
-    centroid = first + np.stack(
+    centroid = first_atom + np.stack(
         [np.bincount(column, electrons * along) / total for along in offset.T], axis=1
     )
 

@@ -203,10 +203,10 @@ class PerformanceAccount:
         }
         if self.energy:
             self.energies.append(self.energy())
-            before = self.energies[-2] if len(self.energies) > 1 else Energy(None, 0.0)
-            extended["energy_j"] = self.energies[-1].total_j - before.total_j
+            earlier = self.energies[-2] if len(self.energies) > 1 else Energy(None, 0.0)
+            extended["energy_j"] = self.energies[-1].total_j - earlier.total_j
             if self.energies[-1].gpu_j is not None:
-                extended["energy_gpu_j"] = self.energies[-1].gpu_j - (before.gpu_j or 0.0)
+                extended["energy_gpu_j"] = self.energies[-1].gpu_j - (earlier.gpu_j or 0.0)
         return extended
 
     def end(self) -> None:

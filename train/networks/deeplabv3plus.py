@@ -122,12 +122,12 @@ def _unit(
     """Returns a bottleneck's sum with its shortcut, and the maps of the bottleneck's first
     convolution.
     """
-    before = _normalised(op, x, config, f"{name}_before")
+    normalised = _normalised(op, x, config, f"{name}_before")
     if op.channels(x) != 4 * maps:
-        x = op.conv(before, 4 * maps, 1, f"{name}_shortcut", stride=stride)
+        x = op.conv(normalised, 4 * maps, 1, f"{name}_shortcut", stride=stride)
     elif stride > 1:
         x = op.max_pool(x, 1, stride, "same", f"{name}_shortcut")
-    reduced = _conv(op, before, maps, 1, config, f"{name}_conv1")
+    reduced = _conv(op, normalised, maps, 1, config, f"{name}_conv1")
     inner = _conv(op, reduced, maps, 3, config, f"{name}_conv2", stride, dilation)
     return op.add([x, op.conv(inner, 4 * maps, 1, f"{name}_conv3")], name), reduced
 

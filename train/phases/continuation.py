@@ -90,8 +90,8 @@ def _differences_of_start(experiment: Experiment, origin: Origin) -> list[Differ
         except (InputError, *checkpoint.BROKEN):
             return []
         now = f"weights {digest}"
-    before = f"weights {origin.start}" if origin.start else "random weights"
-    return [Difference(START, before, now)] if before != now else []
+    weights_before = f"weights {origin.start}" if origin.start else "random weights"
+    return [Difference(START, weights_before, now)] if weights_before != now else []
 
 
 def samples_of(data: JobData) -> dict[str, object]:

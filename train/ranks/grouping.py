@@ -72,11 +72,11 @@ def equal_runs(sizes: Sequence[int], order: Sequence[int], most: int) -> list[li
     """
     runs: list[list[int]] = [[] for _ in range(most)]
     total = sum(sizes)
-    before = 0
+    bytes_before = 0
     for index in order:
-        middle = before + sizes[index] / 2
+        middle = bytes_before + sizes[index] / 2
         runs[min(most - 1, int(most * middle / total))].append(index)
-        before += sizes[index]
+        bytes_before += sizes[index]
     return [run for run in runs if run]
 
 

@@ -66,14 +66,14 @@ def supervise(
     starts_without_progress = 0
     fewest = policy.min_ranks or policy.ranks
     for restarts in range(policy.max_restarts + 1):
-        before = progress()
+        earlier = progress()
         exit_code_path.unlink(missing_ok=True)
         interrupted = _run(command(ranks))
         code = _read_exit_code(exit_code_path)
         if interrupted or code in FINAL_CODES:
             return 130 if interrupted and code else code
         starts_without_progress += 1
-        if progress() != before:
+        if progress() != earlier:
             starts_without_progress = 0
         text = f"the job ended with exit code {code}"
         if starts_without_progress >= 2:

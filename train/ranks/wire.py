@@ -17,8 +17,8 @@ def wire_divisors(ranks: int) -> tuple[float, float]:
     √N, so that half of these bits are at the end of small numbers and half at that of large ones.
     The first is a power of two, by which a division does not round.
     """
-    before = 2.0 ** round(math.log2(ranks) / 2)
-    return before, ranks / before
+    prescale = 2.0 ** round(math.log2(ranks) / 2)
+    return prescale, ranks / prescale
 
 
 def to_wire(gradient: Tensor, ranks: int) -> Tensor:

@@ -268,15 +268,15 @@ def read_piece(
         WorkError: If the file cannot be read, or its state differs from `original`.
     """
     data = bytearray(piece.length)
-    part = max(-(-piece.length // threads), _SMALLEST_PIECE)
+    share = max(-(-piece.length // threads), _SMALLEST_PIECE)
 
     def read(offset: int) -> int:
         return os.preadv(
-            file.fileno(), [memoryview(data)[offset : offset + part]], piece.start + offset
+            file.fileno(), [memoryview(data)[offset : offset + share]], piece.start + offset
         )
 
     with system_errors(f"cannot read {path}"), path.open("rb", buffering=0) as file:
-        length = sum(pool.map(read, range(0, piece.length, part)))
+        length = sum(pool.map(read, range(0, piece.length, share)))
         stat = os.fstat(file.fileno())
     is_changed = (stat.st_size, stat.st_mtime_ns) != (original.size, original.mtime_ns)
     if length != piece.length or is_changed:

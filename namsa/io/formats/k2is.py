@@ -82,10 +82,10 @@ class Sector:
                 "damaged"
             )
         pixels = _unpack(blocks[:, HEADER.itemsize :]).reshape(BLOCKS, ROWS, COLUMNS)
-        part = np.empty(SECTOR_SHAPE, np.uint16)
+        sector = np.empty(SECTOR_SHAPE, np.uint16)
         for block, (row, column) in zip(pixels, self.places, strict=True):
-            part[row : row + ROWS, column : column + COLUMNS] = block
-        return part
+            sector[row : row + ROWS, column : column + COLUMNS] = block
+        return sector
 
 
 @dataclass(frozen=True)
@@ -203,8 +203,8 @@ def _starts(paths: Sequence[Path], files: Sequence[BinaryIO]) -> list[int]:
             f"{paths[0]} and the other files of sectors have no complete frame in common: they are "
             "not of one measurement, or are damaged"
         )
-    first = min(common)
-    return [blocks[first] * BLOCK_BYTES for blocks in begins]
+    first_frame = min(common)
+    return [blocks[first_frame] * BLOCK_BYTES for blocks in begins]
 
 
 def _places(path: Path, file: BinaryIO, start: int) -> tuple[tuple[int, int], ...]:

@@ -162,8 +162,8 @@ def _axis(
     unit = units[dimension] if dimension < len(units) else ""
     if values is None or len(values) <= dimension:
         return FileAxis(unit, np.nan, np.nan, name)
-    _, first = np.unique(indices[dimension], return_index=True)
-    return axis_of_coordinates(values[dimension][first], size, unit, name)
+    _, places = np.unique(indices[dimension], return_index=True)
+    return axis_of_coordinates(values[dimension][places], size, unit, name)
 
 
 def _texts(described: object, name: str) -> list[str]:

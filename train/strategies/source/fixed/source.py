@@ -17,11 +17,11 @@ class FixedShareSource(LayeredSource):
     def open(self, training: TrainingSet) -> str:
         super().open(training)
         shares = training.ranks.size() // (training.division.ranks if training.division else 1)
-        before = training.ranks_before or shares
-        if before == shares:
+        earlier_shares = training.ranks_before or shares
+        if earlier_shares == shares:
             changed = ""
         else:
-            changed = f", other ones than those of the {before} ranks before"
+            changed = f", other ones than those of the {earlier_shares} ranks before"
         return f"every rank has its own samples in all epochs{changed}"
 
     def epoch_order(self, samples: int, epoch: int, shares: int) -> npt.NDArray[np.int64]:

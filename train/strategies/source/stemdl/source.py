@@ -194,9 +194,9 @@ def _lists_on_rank_0(samples: Sequence[ListedSample], ranks: Ranks) -> list[Entr
     """
     lists: list[EntriesOfFiles] = [{} for _ in range(ranks.size())]
     counts = ranks.gather_json(len(samples))
-    for first in range(0, max(counts), PER_MESSAGE):
+    for start in range(0, max(counts), PER_MESSAGE):
         lines = []
-        for sample in samples[first : first + PER_MESSAGE]:
+        for sample in samples[start : start + PER_MESSAGE]:
             lines.append([sample.file.name, sample.entry.to_json()])
         message = np.frombuffer(json.dumps(lines).encode(), np.uint8)
         outgoing = [message] + [message[:0]] * (ranks.size() - 1)
