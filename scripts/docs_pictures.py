@@ -33,7 +33,13 @@ ENERGY_TOLERANCE = 0.02
 SEMIANGLE_TOLERANCE = 0.05
 WIDTH = 900  # of a picture at most, pixels
 COLOURS = 256  # of a picture
-MANY_COLOURS = ("simulate", "inspection", "reconstruction")  # pictures with several colour maps
+MANY_COLOURS = (
+    "simulate",
+    "inspection",
+    "reconstruction",
+    "classify",
+    "segment",
+)  # pictures with several colour maps
 
 
 def which_network() -> Figure:
@@ -156,6 +162,8 @@ PICTURES = {
     "reading": docs_scans.reading,
     "inspection": docs_scans.inspection,
     "reconstruction": docs_scans.reconstruction,
+    "classify": docs_scans.classify,
+    "segment": docs_scans.segment,
     "estimate": docs_scans.estimate,
     "live": docs_scans.live,
     "parallax": docs_scans.parallax,

@@ -1,7 +1,7 @@
 """Pictures of scans at the head of guides, for `docs_pictures.py`.
 
-`simulate`, `view`, `reading`, `reconstruction` and `live` need the scan of `namsa init`, scan.h5 in
-this folder; `inspection` and `parallax` the excerpt of the measured scan of rotavirus that `namsa
+`simulate`, `view`, `reading`, `reconstruction`, `classify` and `live` need the scan of `namsa init`,
+scan.h5 in this folder; `inspection` and `parallax` the excerpt of the measured scan of rotavirus that `namsa
 examples` lists, in this folder. `estimate` needs a run of few crystals and a scan of MgO:
 
     namsa-train configs/estimate.yaml --run-dir runs/estimate-few --set materials.limit=40 \\
@@ -89,6 +89,16 @@ def inspection() -> Figure:
 def reconstruction() -> Figure:
     """Draws the reconstruction of the guide."""
     return train.reconstruct(SCAN, "200kv-20mrad-reality").show()
+
+
+def classify() -> Figure:
+    """Draws the thickness of a scan by its classes."""
+    return train.classify(SCAN, "200kv-20mrad-thickness").show()
+
+
+def segment() -> Figure:
+    """Draws the grains of parts.h5, the scan of docs/tasks.md."""
+    return train.segment("parts.h5", "200kv-20mrad-segment").show()
 
 
 def estimate() -> Figure:
