@@ -1,8 +1,9 @@
 """Pictures of scans at the head of guides, for `docs_pictures.py`.
 
-`simulate`, `view`, `reading`, `reconstruction`, `classify` and `live` need the scan of `namsa init`,
-scan.h5 in this folder; `inspection` and `parallax` the excerpt of the measured scan of rotavirus that `namsa
-examples` lists, in this folder. `estimate` needs a run of few crystals and a scan of MgO:
+`simulate`, `view`, `reading`, `reconstruction`, `classify` and `live` need the scan of `namsa
+init`, scan.h5 in this folder; `segment` parts.h5 of docs/tasks.md; `inspection` and `parallax` the
+excerpt of the measured scan of rotavirus that `namsa examples` lists. `estimate` needs a run of few
+crystals and a scan of MgO:
 
     namsa-train configs/estimate.yaml --run-dir runs/estimate-few --set materials.limit=40 \\
         --set training.epochs=16 --set "network.filters=[16,32,48]" --set data.directory=data/few
