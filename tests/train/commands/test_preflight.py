@@ -235,9 +235,12 @@ def test_each_of_27600_ranks_writes_into_a_folder_of_a_few_and_rank_0_reads_few_
     size = 27_600
     members = 167
     read: list[Path] = []
-    monkeypatch.setattr(
-        preflight, "read_json", lambda path: (read.append(path), json.loads(path.read_text()))[1]
-    )
+
+    def counted(kind: object, path: Path, remedy: str) -> object:
+        read.append(path)
+        return json.loads(path.read_text())
+
+    monkeypatch.setattr(preflight, "read_typed", counted)
     for group in range(1, 166):
         reports = [
             asdict(RankReport(rank, f"n{rank // 6}")) | {"clock": 0.0}
