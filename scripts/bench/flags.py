@@ -18,6 +18,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,9 +28,11 @@ import frame
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import ase
+import ase.build
 import h5py
 import numpy as np
-from reality_cases import ENERGY_EV, SEMIANGLE_MRAD, STEP, VIBRATION, Condition
+from ase.spacegroup import crystal
+from reality_cases import STEP, VIBRATION, Condition
 from reality_specimens import perovskite, repeated
 from specimen_cases import KINDS, LATERAL, Drawn, draw, film
 from specimen_scans import write
@@ -52,12 +55,42 @@ class Case(NamedTuple):
     told: tuple[str, ...] = ()  # further options of the command
     scaled_each: bool = False  # whether each pattern is divided by its maximum
     wrong: bool = True
+    checkpoint: str | None = None  # the network; `None` takes those of --checkpoint
 
 
 def titanate(thickness: float) -> Drawn:
     """Returns SrTiO3 along [001]."""
     atoms = repeated(perovskite("Sr", "Ti", "O", 3.905), thickness, LATERAL)
     return Drawn(f"titanate-{thickness:g}", "SrTiO3", atoms, atoms.cell.lengths()[2], CONDITION)
+
+
+def orthorhombic(a: str, b: str, sides: tuple[float, ...], thickness: float) -> Drawn:
+    """Returns an oxide ABO3 of the structure of GdFeO3 along [010] of Pnma."""
+    places = [(0.053, 0.25, 0.989), (0, 0, 0.5), (0.475, 0.25, 0.088), (0.293, 0.045, 0.703)]
+    cell = crystal([a, b, "O", "O"], places, spacegroup=62, cellpar=[*sides, 90, 90, 90])
+    along_b = ase.Atoms(
+        cell.numbers,
+        cell.positions[:, [2, 0, 1]],
+        cell=cell.cell.lengths()[[2, 0, 1]],
+        pbc=True,
+    )
+    atoms = repeated(along_b, thickness, LATERAL)
+    name = f"{a}{b}O3"
+    return Drawn(f"{name}-{thickness:g}", name, atoms, atoms.cell.lengths()[2], CONDITION)
+
+
+def nitride() -> Drawn:
+    """Returns GaN (wurtzite) along [11-20], 115 Å, at 300 kV and 21.4 mrad."""
+    cell = ase.build.bulk("GaN", "wurtzite", a=3.19, c=5.19, u=0.377, orthorhombic=True)
+    along_a = ase.Atoms(
+        cell.numbers,
+        cell.positions[:, [1, 2, 0]],
+        cell=cell.cell.lengths()[[1, 2, 0]],
+        pbc=True,
+    )
+    atoms = repeated(along_a, 115, LATERAL)
+    condition = replace(CONDITION, energy_ev=300e3, semiangle_mrad=21.4)
+    return Drawn("nitride-300", "GaN", atoms, atoms.cell.lengths()[2], condition)
 
 
 def carbon(thickness: float) -> Drawn:
@@ -77,6 +110,10 @@ def cases() -> list[Case]:
         Case("titanate-250", lambda: titanate(250)),
         Case("titanate-250-told", lambda: titanate(250), told),
         Case("titanate-250-pacbed", lambda: titanate(250), pacbed),
+        Case("titanate-400", lambda: titanate(400)),
+        Case("PrScO3-185", lambda: orthorhombic("Pr", "Sc", (5.78, 8.03, 5.61), 185)),
+        Case("YAlO3-210", lambda: orthorhombic("Y", "Al", (5.33, 7.375, 5.18), 210)),
+        Case("nitride-300", nitride, checkpoint="300kv-21mrad-fast"),
         Case("titanate-50", lambda: titanate(50), wrong=False),
         Case("titanate-50-pacbed", lambda: titanate(50), pacbed, wrong=False),
     ]
@@ -94,9 +131,10 @@ def main() -> int:
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     rows = []
-    for checkpoint in options.checkpoint:
-        for case in cases():
-            if case.name in options.cases:
+    for case in cases():
+        if case.name in options.cases:
+            checkpoints = [case.checkpoint] if case.checkpoint else options.checkpoint
+            for checkpoint in checkpoints:
                 row = evaluate(case, checkpoint, options.work)
                 print(line(row), flush=True)
                 rows.append(row)
@@ -123,7 +161,9 @@ def evaluate(case: Case, checkpoint: str, folder: Path) -> Row:
     with h5py.File(data, "w") as file:
         file["patterns"] = patterns
     out = folder / f"{case.name}-{Path(checkpoint).name}.h5"
-    options += ["--energy-ev", str(ENERGY_EV), "--semiangle-mrad", str(SEMIANGLE_MRAD)]
+    condition = drawn.condition
+    options += ["--energy-ev", str(condition.energy_ev)]
+    options += ["--semiangle-mrad", str(condition.semiangle_mrad)]
     options += ["--scan-step-angstrom", str(STEP), "--pixel-mrad", str(PIXEL_MRAD), *case.told]
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
