@@ -46,6 +46,10 @@ def note_findings(images: ScanImages, blended: BlendedImages, note: AddNote) -> 
     negative, total = images.intensity
     if negative:
         note(f"negative intensities, {100 * negative / total:.2g} % of all, counted as none")
+    note(
+        "intensities: tails of the detector's point spread are not known, and what they spread out "
+        "of the bright disk counts as scattered"
+    )
     note(images.aberrations.line(blended.aberrations))
     contradiction = orientation_line(blended.orientation)
     if contradiction:
