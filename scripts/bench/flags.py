@@ -32,16 +32,15 @@ import ase.build
 import h5py
 import numpy as np
 from ase.spacegroup import crystal
-from reality_cases import STEP, VIBRATION, Condition
-from reality_specimens import perovskite, repeated
+from reality_cases import PIXEL_MRAD, STEP, VIBRATION, Condition
+from reality_specimens import perovskite, reordered, repeated
 from specimen_cases import KINDS, LATERAL, Drawn, draw, film
-from specimen_scans import write
+from specimen_scans import path_of, write
+from specimens import numbers
 
 from namsa.base.errors import InputError
 from train.__main__ import main as command
-from train.measure.metrics import image_metrics
 
-PIXEL_MRAD = 3.0
 DRAW = 1  # of the right specimens
 CONDITION = Condition(source=0.6, vibration=VIBRATION, dose=1e5)
 Row = dict[str, Any]
@@ -68,13 +67,7 @@ def orthorhombic(a: str, b: str, sides: tuple[float, ...], thickness: float) -> 
     """Returns an oxide ABO3 of the structure of GdFeO3 along [010] of Pnma."""
     places = [(0.053, 0.25, 0.989), (0, 0, 0.5), (0.475, 0.25, 0.088), (0.293, 0.045, 0.703)]
     cell = crystal([a, b, "O", "O"], places, spacegroup=62, cellpar=[*sides, 90, 90, 90])
-    along_b = ase.Atoms(
-        cell.numbers,
-        cell.positions[:, [2, 0, 1]],
-        cell=cell.cell.lengths()[[2, 0, 1]],
-        pbc=True,
-    )
-    atoms = repeated(along_b, thickness, LATERAL)
+    atoms = repeated(reordered(cell, (2, 0, 1)), thickness, LATERAL)
     name = f"{a}{b}O3"
     return Drawn(f"{name}-{thickness:g}", name, atoms, atoms.cell.lengths()[2], CONDITION)
 
@@ -82,13 +75,7 @@ def orthorhombic(a: str, b: str, sides: tuple[float, ...], thickness: float) -> 
 def nitride() -> Drawn:
     """Returns GaN (wurtzite) along [11-20], 115 Å, at 300 kV and 21.4 mrad."""
     cell = ase.build.bulk("GaN", "wurtzite", a=3.19, c=5.19, u=0.377, orthorhombic=True)
-    along_a = ase.Atoms(
-        cell.numbers,
-        cell.positions[:, [1, 2, 0]],
-        cell=cell.cell.lengths()[[1, 2, 0]],
-        pbc=True,
-    )
-    atoms = repeated(along_a, 115, LATERAL)
+    atoms = repeated(reordered(cell, (1, 2, 0)), 115, LATERAL)
     condition = replace(CONDITION, energy_ev=300e3, semiangle_mrad=21.4)
     return Drawn("nitride-300", "GaN", atoms, atoms.cell.lengths()[2], condition)
 
@@ -147,7 +134,7 @@ def main() -> int:
 def evaluate(case: Case, checkpoint: str, folder: Path) -> Row:
     """Runs the command on a case and returns what it says."""
     drawn = case.make()
-    path = folder / f"{drawn.name}.h5"
+    path = path_of(drawn, "namsa", "none", folder)
     if not path.exists():
         write(drawn, path)
     with h5py.File(path) as file:
@@ -175,8 +162,7 @@ def evaluate(case: Case, checkpoint: str, folder: Path) -> Row:
     with h5py.File(out) as file:
         group = file["reconstruction"]
         density = group["density/data"][()]
-        error = np.abs(density - truth)
-        covers = float(np.mean(error <= group["uncertainty/data"][()]))
+        uncertainty = group["uncertainty/data"][()]
         familiarity = float(np.median(group["familiarity/data"][()]))
         provenance = json.loads(group.attrs["provenance"])
     return {
@@ -185,9 +171,7 @@ def evaluate(case: Case, checkpoint: str, folder: Path) -> Row:
         "wrong": case.wrong,
         "flagged": bool(provenance["outside"]),
         "reason": provenance["outside"],
-        "ssim": image_metrics(density, truth, huber_delta=1.0)["ssim"],
-        "size": float((density * truth).sum() / (truth**2).sum()),
-        "covers": covers,
+        **numbers(density, uncertainty, truth),
         "familiarity": familiarity,
         "contrast": provenance.get("error_over_contrast"),
         "intensities": provenance.get("intensities"),

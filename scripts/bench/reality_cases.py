@@ -23,10 +23,14 @@ ENERGY_EV = 200e3
 SEMIANGLE_MRAD = 20.0
 STEP = 0.4
 SCAN = (48, 48)
-DETECTOR = {"shape": (33, 33), "pixel_mrad": 3.0}
+PIXELS = 33  # of the detector, along each axis
+PIXEL_MRAD = 3.0
+DETECTOR = {"shape": (PIXELS, PIXELS), "pixel_mrad": PIXEL_MRAD}
 MAX_Q = 1.25  # 1/Å, of the target
 ORIGIN = 2.0  # Å, of the scan in the cell
-MAX_DETECTED_MRAD = 33 / 2 * 3 + 0.7  # half a pixel of the reciprocal grid more than the detector
+MAX_DETECTED_MRAD = (
+    PIXELS / 2 * PIXEL_MRAD + 0.7
+)  # half a pixel of the reciprocal grid more than the detector
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 data.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import ase
 import ase.build
@@ -39,6 +39,13 @@ def repeated(cell: ase.Atoms, thickness: float, lateral: float = LATERAL) -> ase
     return cell.repeat(
         (int(np.ceil(lateral / lx)), int(np.ceil(lateral / ly)), max(1, round(thickness / lz)))
     )
+
+
+def reordered(cell: ase.Atoms, axes: Sequence[int]) -> ase.Atoms:
+    """Returns a right-angled cell whose x, y and z are the given axes of another."""
+    order = list(axes)
+    sides = cell.cell.lengths()[order]
+    return ase.Atoms(cell.numbers, cell.positions[:, order], cell=sides, pbc=True)
 
 
 def interface(thickness: float) -> ase.Atoms:
@@ -81,13 +88,13 @@ def boundary(thickness: float) -> ase.Atoms:
     on_planes = atoms[
         (atoms.positions[:, 0] <= 0.3) | (abs(atoms.positions[:, 0] - length / 2) <= 0.3)
     ]
-    return _without_overlaps(left + on_planes + right, BOND)
+    return without_overlaps(left + on_planes + right, BOND)
 
 
 def amorphous_carbon(thickness: float) -> ase.Atoms:
     """Returns carbon at random places, no two closer than 1.3 Å, 100 per nm³ (2.0 g/cm³)."""
     sides = np.array([LATERAL, LATERAL, thickness])
-    return _random_packing("C", sides, round(0.1 * sides.prod()), 1.3, np.random.default_rng(2))
+    return random_packing("C", sides, round(0.1 * sides.prod()), 1.3, np.random.default_rng(2))
 
 
 def diamond_110(symbol: str, edge: float) -> ase.Atoms:
@@ -103,7 +110,7 @@ def carbon_on_silicon(thickness: float) -> ase.Atoms:
     silicon = repeated(diamond_110("Si", 5.431), thickness - 20)
     lx, ly, lz = silicon.cell.lengths()
     box = np.array([lx, ly, 18.0])  # 1 Å free on both sides
-    layer = _random_packing("C", box, round(0.1 * box.prod()), 1.3, np.random.default_rng(3))
+    layer = random_packing("C", box, round(0.1 * box.prod()), 1.3, np.random.default_rng(3))
     positions = np.concatenate(
         [layer.positions + np.array([0, 0, 1]), silicon.positions + np.array([0, 0, 20])]
     )
@@ -154,7 +161,7 @@ def aluminium_nitride(thickness: float) -> ase.Atoms:
 def amorphous_silicon(thickness: float) -> ase.Atoms:
     """Returns silicon at random places, no two closer than 2 Å, 50 per nm³ (2.3 g/cm³)."""
     sides = np.array([LATERAL, LATERAL, thickness])
-    return _random_packing("Si", sides, round(0.05 * sides.prod()), 2.0, np.random.default_rng(4))
+    return random_packing("Si", sides, round(0.05 * sides.prod()), 2.0, np.random.default_rng(4))
 
 
 SPECIMENS: dict[str, Callable[[float], ase.Atoms]] = {
@@ -187,7 +194,7 @@ SPECIMENS: dict[str, Callable[[float], ase.Atoms]] = {
 }
 
 
-def _random_packing(
+def random_packing(
     symbol: str, sides: np.ndarray, count: int, closest: float, rng: np.random.Generator
 ) -> ase.Atoms:
     """Returns `count` atoms at random places in a periodic box, no two closer than `closest`, Å."""
@@ -212,7 +219,7 @@ def _random_packing(
     return ase.Atoms([symbol] * count, np.array(placed), cell=sides, pbc=True)
 
 
-def _without_overlaps(atoms: ase.Atoms, closest: float) -> ase.Atoms:
+def without_overlaps(atoms: ase.Atoms, closest: float) -> ase.Atoms:
     """Returns the atoms without the second of each pair that is closer than `closest`, Å."""
     from ase.neighborlist import neighbor_list
 

@@ -11,16 +11,13 @@ from typing import NamedTuple
 import h5py
 import numpy as np
 from reality_cases import ORIGIN, Condition
-from specimen_cases import ALL, CONFIGURATIONS, NUMBERS, VIBRATION, Drawn
+from specimen_cases import ALL, NUMBERS, VIBRATION, Drawn
+from specimen_scans import aberrations, counted, of_source, raster_positions, scattered
 
-import namsa
 from namsa.base.arrays import Array, Floats
 from namsa.base.pixels import PixelGrid
 from namsa.config.instrument import Detector
-from namsa.config.specimen import FrozenPhonons
-from namsa.inverse.source_blur import blurred
 from namsa.physics import density_target
-from namsa.physics.coherence import FWHM
 from namsa.physics.grid import Grid
 from namsa.samples.sample import Sample
 
@@ -102,7 +99,7 @@ def drawn(name: str, case: Case) -> Drawn:
     return Drawn(name, formula, atoms, float(atoms.cell.lengths()[2]), condition)
 
 
-def counted(specimen: Drawn, side: int) -> tuple[Sample, Array]:
+def simulated(specimen: Drawn, side: int) -> tuple[Sample, Array]:
     """Simulates a scan and counts its electrons.
 
     The source is a blur of the patterns of a raster that is larger than the scan.
@@ -112,40 +109,28 @@ def counted(specimen: Drawn, side: int) -> tuple[Sample, Array]:
         (side, side, dy, dx), fractions of the beam.
     """
     condition = specimen.condition
-    scattering = namsa.scatter(
-        specimen.atoms,
-        energy_ev=condition.energy_ev,
-        max_angle_mrad=condition.semiangle_mrad,
-        max_detected_mrad=MAX_DETECTED_MRAD,
-        frozen_phonons=FrozenPhonons(
-            rms_angstrom=condition.vibration, configurations=CONFIGURATIONS
-        ),
-    )
-    raster = (side + 2 * BEYOND, side + 2 * BEYOND)
-    axis = ORIGIN + STEP * (np.arange(raster[0]) - BEYOND)
-    sample = scattering.simulate(
+    sample = scattered(specimen, MAX_DETECTED_MRAD).simulate(
         semiangle_mrad=condition.semiangle_mrad,
-        positions_angstrom=np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2),
-        aberrations={"C10": -condition.defocus, "C12": condition.astigmatism, "phi12": 0.4},
+        positions_angstrom=raster_positions(side, STEP, BEYOND),
+        aberrations=aberrations(condition, condition.defocus),
         detector=Detector(shape=(PIXELS, PIXELS), pixel_mrad=PIXEL_MRAD),
-        scan_shape=raster,
+        scan_shape=(side + 2 * BEYOND, side + 2 * BEYOND),
     )
-    variance = (condition.source / FWHM) ** 2
-    patterns = blurred(sample.cbed.astype(np.float64), raster, (STEP, STEP), variance)
-    patterns = patterns.reshape(*raster, *sample.cbed.shape[1:])
-    patterns = patterns[BEYOND:-BEYOND, BEYOND:-BEYOND]
-    assert condition.dose is not None
-    electrons = condition.dose * STEP**2
-    counts = np.random.default_rng(5).poisson(np.maximum(patterns, 0) * electrons)
-    return sample, (counts / electrons).astype(np.float32)
+    patterns = of_source(sample.cbed.astype(np.float64), condition.source, STEP, BEYOND)
+    return sample, counted(patterns, condition, STEP).astype(np.float32)
+
+
+def file_of(name: str, side: int, folder: Path) -> Path:
+    """Returns the file of a scan."""
+    return folder / f"{name}-{side}.h5"
 
 
 def written(name: str, case: Case, side: int, folder: Path) -> Written:
     """Returns a scan of side × side positions, which is simulated once."""
     specimen = drawn(name, case)
-    path = folder / f"{name}-{side}.h5"
+    path = file_of(name, side, folder)
     if not path.exists():
-        sample, patterns = counted(specimen, side)
+        sample, patterns = simulated(specimen, side)
         with h5py.File(path, "w") as file:
             file["patterns"] = patterns
             file["density"] = sample.density

@@ -34,7 +34,7 @@ import frame
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
-from rival_cases import DEVELOPMENT, SHOWN, SIDE, STEP, Case, Truth, Written, written
+from rival_cases import DEVELOPMENT, SHOWN, SIDE, STEP, Case, Truth, Written, file_of, written
 from rival_programs import (
     KNOWN,
     PROGRAMS,
@@ -123,11 +123,6 @@ def main() -> int:
     show(rows)
     frame.finish(options, {"ratio": ratio(rows), "rows": rows})
     return 0
-
-
-def file_of(name: str, side: int, work: Path) -> Path:
-    """Returns the file of a scan."""
-    return work / f"{name}-{side}.h5"
 
 
 def network_rows(name: str, scan: Written, model: Model, options: Any) -> list[Row]:

@@ -13,7 +13,7 @@ import ase.build
 import numpy as np
 from ase.spacegroup import crystal
 from reality_cases import Condition
-from reality_specimens import _random_packing, _without_overlaps, perovskite, repeated
+from reality_specimens import perovskite, random_packing, reordered, repeated, without_overlaps
 
 SCAN = (26, 26)
 LATERAL = 14.5  # Å, of the cell, at least; the scan takes 10.4 Å from 2 Å on
@@ -126,7 +126,7 @@ def on_carbon(rng: Rng, thickness: float) -> tuple[str, ase.Atoms]:
     lx, ly, lz = atoms.cell.lengths()
     depth = rng.uniform(15, 35)
     sides = np.array([lx, ly, depth - 2])
-    film = _random_packing("C", sides, round(CARBON * sides.prod()), CLOSEST, rng)
+    film = random_packing("C", sides, round(CARBON * sides.prod()), CLOSEST, rng)
     part = atoms[atoms.positions[:, 0] < MIDDLE + rng.uniform(0, 4)]
     below = film.positions + np.array([0, 0, lz + 1])
     positions = np.concatenate([part.positions, below])
@@ -156,7 +156,7 @@ def boundary(rng: Rng, thickness: float) -> tuple[str, ase.Atoms]:
     both = both[inside]
     both.set_cell([side, side, atoms.cell.lengths()[2]])
     both.pbc = True
-    return formula, _without_overlaps(both, BOND)
+    return formula, without_overlaps(both, BOND)
 
 
 def layered(rng: Rng, thickness: float) -> tuple[str, ase.Atoms]:
@@ -171,20 +171,14 @@ def layered(rng: Rng, thickness: float) -> tuple[str, ase.Atoms]:
         layers = [(0, 0.5, 0.238), (0, 0, 0)]
         unit = crystal(["Sn", "O"], layers, spacegroup=129, setting=1, cellpar=cell)
         formula = "SnO"
-    turned = ase.Atoms(
-        unit.numbers,
-        unit.positions[:, [1, 2, 0]],
-        cell=unit.cell.lengths()[[1, 2, 0]],
-        pbc=True,
-    )
-    atoms = repeated(turned, thickness, LATERAL)
+    atoms = repeated(reordered(unit, (1, 2, 0)), thickness, LATERAL)
     return formula, atoms[rng.random(len(atoms)) > 0.05]
 
 
 def film(rng: Rng, thickness: float) -> tuple[str, ase.Atoms]:
     """Returns amorphous carbon, which is to be flagged."""
     sides = np.array([LATERAL, LATERAL, thickness])
-    return "C", _random_packing("C", sides, round(CARBON * sides.prod()), CLOSEST, rng)
+    return "C", random_packing("C", sides, round(CARBON * sides.prod()), CLOSEST, rng)
 
 
 def bent(rng: Rng, thickness: float) -> tuple[str, ase.Atoms]:

@@ -16,6 +16,8 @@ focus       The focus varies by 25 Å (rms).
 tails       0.15 of the source is three times as wide.
 """
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ import frame
 import h5py
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
-from reality_cases import DETECTOR, MAX_Q, ORIGIN, STEP
+from reality_cases import DETECTOR, MAX_Q, ORIGIN, PIXEL_MRAD, PIXELS, STEP, Condition
 from scipy.ndimage import gaussian_filter
 from scipy.signal import fftconvolve
 from scipy.spatial import cKDTree
@@ -45,9 +47,9 @@ PHYSICS = ("namsa", "abtem")
 ABTEM = ("abtem==1.0.11", "pyfftw==0.15.1", "scipy")
 
 RASTER = (SCAN[0] + 2 * BEYOND, SCAN[1] + 2 * BEYOND)
-INNER = slice(BEYOND, -BEYOND)
-PIXELS = 33  # of the detector, along each axis
 FOCAL_SPREAD = 25.0  # Å, rms
+NO_TAILS = ((1.0, 1.0),)  # shares of the source, and their widths over that of the condition
+TAILS = ((0.85, 1.0), (0.15, 3.0))
 NEIGHBOURS_ANGSTROM = 2.5  # over which vibrations are alike
 ABTEM_PIXEL = 0.1  # Å
 ABTEM_SLICE = 1.5  # Å
@@ -73,20 +75,25 @@ def write(drawn: Drawn, path: Path, physics: str = "namsa", variant: str = "none
     """
     faults = FAULTS if variant == "together" else (variant,)
     rng = np.random.default_rng(5)
-    positions = _positions(rng, "drift" in faults)
-    defoci, weights = np.array([drawn.condition.defocus]), np.ones(1)
+    condition = drawn.condition
+    positions = raster_positions(SCAN[0], STEP, BEYOND)
+    if "drift" in faults:
+        positions = _drifted(positions, rng)
+    defoci = np.array([condition.defocus])
+    weights = np.ones(1)
     if "focus" in faults:
         nodes, weights = hermegauss(5)
         weights /= weights.sum()
-        defoci = drawn.condition.defocus + FOCAL_SPREAD * nodes
+        defoci = condition.defocus + FOCAL_SPREAD * nodes
     simulate = _by_namsa if physics == "namsa" else _by_abtem
     patterns, density, extent = simulate(drawn, positions, defoci, weights)
-    patterns = _of_source(patterns, drawn.condition.source, "tails" in faults)
+    parts = TAILS if "tails" in faults else NO_TAILS
+    patterns = of_source(patterns, condition.source, STEP, BEYOND, parts)
     if "inelastic" in faults:
         patterns = _spread(patterns, _inelastic_kernel())
     if "detector" in faults:
         patterns = _spread(patterns, _detector_kernel())
-    patterns = _counted(patterns, drawn.condition.dose, np.random.default_rng(5))
+    patterns = counted(patterns, condition, STEP)
     if "counting" in faults:
         patterns = patterns / (1 + patterns / patterns.max() / 9)
 
@@ -100,19 +107,83 @@ def write(drawn: Drawn, path: Path, physics: str = "namsa", variant: str = "none
         file["truth"] = truth.astype(np.float32)
 
 
-def _positions(rng: np.random.Generator, drifting: bool) -> Array:
-    """Returns the positions of the raster, `(n, 2)`, Å."""
-    axis = ORIGIN + STEP * (np.arange(RASTER[0]) - BEYOND)
-    positions = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
-    if not drifting:
-        return positions
+# ---- A scan, and the raster around it that the source needs
+
+
+def raster_positions(side: int, step: float, beyond: int) -> Array:
+    """Returns the positions of a raster that is larger than its scan, `(n, 2)`, Å.
+
+    Args:
+        side: Positions of the scan along each axis.
+        step: Å.
+        beyond: Positions of the raster beyond the scan, on each side.
+    """
+    axis = ORIGIN + step * (np.arange(side + 2 * beyond) - beyond)
+    return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+
+
+def aberrations(condition: Condition, defocus: float) -> dict[str, float]:
+    """Returns the aberrations of a condition at a defocus, Å, in place of its own."""
+    return {"C10": -defocus, "C12": condition.astigmatism, "phi12": 0.4}
+
+
+def scattered(drawn: Drawn, max_detected_mrad: float) -> namsa.Scattering:
+    """Returns the scattering of a specimen, at the pixels and slices of the default accuracy."""
+    condition = drawn.condition
+    return namsa.scatter(
+        drawn.atoms,
+        energy_ev=condition.energy_ev,
+        max_angle_mrad=condition.semiangle_mrad,
+        max_detected_mrad=max_detected_mrad,
+        specimen_tilt_mrad=condition.tilt,
+        frozen_phonons=FrozenPhonons(
+            rms_angstrom=condition.vibration, configurations=CONFIGURATIONS
+        ),
+    )
+
+
+def of_source(
+    patterns: Array,
+    width: float,
+    step: float,
+    beyond: int,
+    parts: Sequence[tuple[float, float]] = NO_TAILS,
+) -> Array:
+    """Returns the patterns of a scan of a source that is not a point.
+
+    Args:
+        patterns: Those of `raster_positions` of a point source, `(n, dy, dx)`.
+        width: Full width at half maximum of the source, Å.
+        step: Å.
+        beyond: Positions of the raster beyond the scan, on each side.
+        parts: Share, and width over `width`, of each part of the source.
+
+    Returns:
+        `(side, side, dy, dx)`.
+    """
+    length = math.isqrt(len(patterns))
+    raster = (length, length)
+    total = np.zeros_like(patterns)
+    for share, factor in parts:
+        variance = (factor * width / FWHM) ** 2
+        total += share * blurred(patterns, raster, (step, step), variance)
+    inner = slice(beyond, -beyond)
+    return total.reshape(*raster, *patterns.shape[1:])[inner, inner]
+
+
+def counted(patterns: Array, condition: Condition, step: float) -> Array:
+    """Returns patterns, fractions of the beam, of the dose of a condition and a step, Å."""
+    assert condition.dose is not None
+    electrons = condition.dose * step**2
+    counts = np.random.default_rng(5).poisson(np.maximum(patterns, 0) * electrons)
+    return np.asarray(counts / electrons)
+
+
+def _drifted(positions: Array, rng: np.random.Generator) -> Array:
+    """Returns positions with drift and jitter."""
     time = np.linspace(-1, 1, len(positions))[:, None]
     drift = 0.6 * (time**2 - 0.5) * np.array([0.6, -0.8])
     return np.asarray(positions + drift + rng.normal(scale=0.06, size=positions.shape))
-
-
-def _aberrations(drawn: Drawn, defocus: float) -> dict[str, float]:
-    return {"C10": -defocus, "C12": drawn.condition.astigmatism, "phi12": 0.4}
 
 
 # ---- Patterns of a point source, `(n, dy, dx)`, density, e/Å², and extent (y, x), Å
@@ -122,22 +193,13 @@ Simulated = tuple[Array, Array, tuple[float, float]]
 
 def _by_namsa(drawn: Drawn, positions: Array, defoci: Array, weights: Array) -> Simulated:
     condition = drawn.condition
-    scattering = namsa.scatter(
-        drawn.atoms,
-        energy_ev=condition.energy_ev,
-        max_angle_mrad=condition.semiangle_mrad,
-        max_detected_mrad=MAX_DETECTED_MRAD,
-        specimen_tilt_mrad=condition.tilt,
-        frozen_phonons=FrozenPhonons(
-            rms_angstrom=condition.vibration, configurations=CONFIGURATIONS
-        ),
-    )
+    scattering = scattered(drawn, MAX_DETECTED_MRAD)
     patterns = np.zeros((len(positions), PIXELS, PIXELS))
     for defocus, weight in zip(defoci, weights, strict=True):
         sample = scattering.simulate(
             semiangle_mrad=condition.semiangle_mrad,
             positions_angstrom=positions,
-            aberrations=_aberrations(drawn, float(defocus)),
+            aberrations=aberrations(condition, float(defocus)),
             detector=Detector(**DETECTOR),
             scan_shape=RASTER,
         )
@@ -157,11 +219,11 @@ def _by_abtem(drawn: Drawn, positions: Array, defoci: Array, weights: Array) -> 
         "energy_ev": condition.energy_ev,
         "semiangle_mrad": condition.semiangle_mrad,
         "tilt_yx_mrad": list(condition.tilt),
-        "aberrations": [_aberrations(drawn, float(defocus)) for defocus in defoci],
+        "aberrations": [aberrations(condition, float(defocus)) for defocus in defoci],
         "weights": weights.tolist(),
         "positions_yx_angstrom": positions.tolist(),
         "detector_pixels": PIXELS,
-        "pixel_mrad": DETECTOR["pixel_mrad"],
+        "pixel_mrad": PIXEL_MRAD,
     }
     process = frame.start([*frame.environment(ABTEM, "abtem"), frame.WORKERS / "abtem_scan.py"])
     answer = frame.ask(process, scan)
@@ -200,16 +262,7 @@ def _snapshots(atoms: ase.Atoms, rms: float) -> list[ase.Atoms]:
     return snapshots
 
 
-# ---- Source and detector
-
-
-def _of_source(patterns: Array, width: float, with_tails: bool) -> Array:
-    """Returns the patterns of the scan, `(sy, sx, dy, dx)`, of a source of so many Å (FWHM)."""
-    parts = ((0.85, width), (0.15, 3 * width)) if with_tails else ((1.0, width),)
-    total = np.zeros_like(patterns)
-    for share, part_width in parts:
-        total += share * blurred(patterns, RASTER, (STEP, STEP), (part_width / FWHM) ** 2)
-    return total.reshape(*RASTER, *patterns.shape[1:])[INNER, INNER]
+# ---- Detector
 
 
 def _spread(patterns: Array, kernel: Array) -> Array:
@@ -238,12 +291,5 @@ def _detector_kernel() -> Array:
 
 
 def _inelastic_kernel() -> Array:
-    mrad = DETECTOR["pixel_mrad"] * _distance()
+    mrad = PIXEL_MRAD * _distance()
     return _shares((0.08, 1 / (mrad**2 + 1.5**2)), (0.02, np.exp(-0.5 * (mrad / 25) ** 2)))
-
-
-def _counted(patterns: Array, dose: float | None, rng: np.random.Generator) -> Array:
-    """Returns patterns of so many electrons per Å²."""
-    assert dose is not None
-    electrons = dose * STEP**2
-    return np.asarray(rng.poisson(np.maximum(patterns, 0) * electrons) / electrons)

@@ -36,7 +36,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import h5py
 import numpy as np
-from reality_cases import ENERGY_EV, SEMIANGLE_MRAD, STEP
+from reality_cases import ENERGY_EV, PIXEL_MRAD, SEMIANGLE_MRAD, STEP
 from specimen_cases import KINDS, OUTSIDE, Drawn, draw
 from specimen_scans import PHYSICS, VARIANTS, path_of, write
 
@@ -49,7 +49,6 @@ from train.apply.models import Model
 from train.measure.metrics import image_metrics
 
 STEPS = 20
-PIXEL_MRAD = 3.0
 WORSE = 0.002  # of SSIM
 WAYS = {
     "network": train.ReconstructionOptions(trust=False),

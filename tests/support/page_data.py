@@ -1,0 +1,19 @@
+"""The data that the script of a page reads."""
+
+import json
+import re
+from typing import Any
+
+
+def data_of(text: str) -> dict[str, Any]:
+    """Returns the data in the text of a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found, "the page holds no data"
+    return dict(json.loads(found[1]))
+
+
+def numbers_of(text: str, title: str) -> list[float]:
+    """Returns the numbers of the value of a title, one a position."""
+    values = data_of(text)["values"]
+    titles = [value["title"] for value in values]
+    return list(values[titles.index(title)]["numbers"])
