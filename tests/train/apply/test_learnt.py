@@ -27,8 +27,8 @@ from train.tasks.density.trust.consistency import KnownSpecimen
 MODELS = {model.name: model for model in shipped()}
 REALITY = MODELS["200kv-20mrad-reality"]
 
-# The twelve crystals of scripts/bench/amount.py: those whose formula is in the training splits of
-# the recipe's stages, and those of which only the structure is.
+# The twelve crystals of scripts/bench/amount.py (commit 73bfceb1): those whose formula is in the
+# training splits of the recipe's stages, and those of which only the structure is.
 FORMULAS = ("MgAl2O4", "Pt", "W", "YBa2Cu3O7", "Ag", "CaF2", "TiO2", "Al")
 STRUCTURES = {
     "LaAlO3": "ABC3 Pm-3m",

