@@ -98,25 +98,28 @@ def division() -> Figure:
 
 def exchange_kinds() -> Figure:
     """Draws when ranks compute and exchange, for the kinds of `training.exchange`."""
-    steps = range(4)
+    allreduce: list[Stage] = []
+    lag: list[Stage] = []
+    local_sgd: list[Stage] = []
+    sharded: list[Stage] = []
+    for step in range(4):
+        begin = 1.5 * step
+        allreduce += [Stage(begin, 1, 0, COMPUTE), Stage(begin + 1, 0.5, 0, SEND)]
+        begin = 1.1 * step
+        lag += [Stage(begin, 1, 0, COMPUTE), Stage(begin + 1.1, 0.5, 0.5, SEND)]
+        local_sgd.append(Stage(begin, 1, 0, COMPUTE))
+        begin = 1.6 * step
+        sharded += [
+            Stage(begin, 1, 0, COMPUTE),
+            Stage(begin + 1, 0.25, 0, SEND),
+            Stage(begin + 1.3, 0.25, 0, SEND),
+        ]
+    local_sgd.append(Stage(4.4, 0.5, 0, SEND))
     kinds = {
-        "allreduce, hybrid\n(gradients)": [
-            *(Stage(1.5 * step, 1, 0, COMPUTE) for step in steps),
-            *(Stage(1.5 * step + 1, 0.5, 0, SEND) for step in steps),
-        ],
-        "lag\n(gradients of the step before)": [
-            *(Stage(1.1 * step, 1, 0, COMPUTE) for step in steps),
-            *(Stage(1.1 * (step + 1), 0.5, 0.5, SEND) for step in steps),
-        ],
-        "local_sgd, synchronise: 4\n(weights)": [
-            *(Stage(1.1 * step, 1, 0, COMPUTE) for step in steps),
-            Stage(4.4, 0.5, 0, SEND),
-        ],
-        "sharded\n(gradients, then weights)": [
-            *(Stage(1.6 * step, 1, 0, COMPUTE) for step in steps),
-            *(Stage(1.6 * step + 1, 0.25, 0, SEND) for step in steps),
-            *(Stage(1.6 * step + 1.3, 0.25, 0, SEND) for step in steps),
-        ],
+        "allreduce, hybrid\n(gradients)": allreduce,
+        "lag\n(gradients of the step before)": lag,
+        "local_sgd, synchronise: 4\n(weights)": local_sgd,
+        "sharded\n(gradients, then weights)": sharded,
     }
     figure = Figure(figsize=(7, 3), layout="constrained")
     axes = figure.subplots()

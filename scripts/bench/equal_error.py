@@ -25,6 +25,7 @@ import ase
 import frame
 import numpy as np
 from ase.build import bulk
+from reality_specimens import perovskite, reordered
 
 from namsa.physics.backend import available_cores
 from namsa.physics.grid import fast_shape
@@ -62,13 +63,11 @@ def zinc_oxide() -> ase.Atoms:
     orthogonal = wurtzite * (1, 2, 1)
     orthogonal.set_cell([[a, 0, 0], [0, a * np.sqrt(3), 0], [0, 0, c]])
     orthogonal.wrap()
-    turned = orthogonal.positions[:, [2, 1, 0]]
-    return ase.Atoms(orthogonal.numbers, positions=turned, cell=[c, a * np.sqrt(3), a])
+    return reordered(orthogonal, (2, 1, 0))
 
 
-PEROVSKITE = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
 UNIT_CELLS = {
-    "SrTiO3": lambda: ase.Atoms("SrTiO3", scaled_positions=PEROVSKITE, cell=[3.905] * 3),
+    "SrTiO3": lambda: perovskite("Sr", "Ti", "O", 3.905),
     "Pt": lambda: bulk("Pt", "fcc", a=3.924, cubic=True),
     "ZnO": zinc_oxide,
 }

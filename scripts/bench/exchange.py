@@ -24,7 +24,7 @@ import frame
 import h5py
 import numpy as np
 import numpy.typing as npt
-from ase.spacegroup import crystal
+from reality_specimens import perovskite
 from scipy.ndimage import map_coordinates
 
 import namsa
@@ -152,12 +152,7 @@ def in_cell(scan_yx: Positions) -> Positions:
 
 def make_stack(work: Path) -> CalibrationOverrides:
     """Writes scan.h5 and density.h5; returns the calibration."""
-    cell = crystal(
-        ["Sr", "Ti", "O"],
-        [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0)],
-        spacegroup=221,
-        cellpar=[SIDE, SIDE, SIDE, 90, 90, 90],
-    ).repeat((6, 6, 4))
+    cell = perovskite("Sr", "Ti", "O", SIDE).repeat((6, 6, 4))
     row = (abs(cell.positions - 2 * SIDE) < (0.1, 4.5, np.inf)).all(axis=1) & (cell.symbols == "Sr")
     atoms = cell[~row]
     sample = namsa.simulate(

@@ -8,10 +8,12 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -110,7 +112,53 @@ def show(*tables: "Table") -> None:
         console.print(rows)
 
 
+def override_words(changes: Iterable[str]) -> list[str]:
+    """Returns the words of a command that make changes: `--set` before each."""
+    words = []
+    for change in changes:
+        words += ["--set", change]
+    return words
+
+
+# ---- Time
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Returns the time that work takes on the clock."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def ended(process: "subprocess.Popen[Any]", seconds: float, patience: float = 0.0) -> int:
+    """Waits for a process, and ends it after some time.
+
+    Args:
+        process: What is waited for.
+        seconds: The most that it may take.
+        patience: What it may take more, once it is interrupted as by Ctrl-C, s. Without it is
+            killed at once.
+
+    Returns:
+        Its exit code.
+    """
+    signals = [signal.SIGINT, signal.SIGKILL] if patience else [signal.SIGKILL]
+    for number in signals:
+        try:
+            return process.wait(max(1.0, seconds))
+        except subprocess.TimeoutExpired:
+            process.send_signal(number)
+            seconds = patience
+    return process.wait()
+
+
 # ---- Programs that take turns
+
+
+def under_jax(**changes: str) -> dict[str, str]:
+    """Returns the environment of a process that uses JAX and the packages of this tree."""
+    path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    return os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": path} | changes
 
 
 def isolated(packages: Sequence[str]) -> list[str]:

@@ -29,7 +29,7 @@ from typing import Any, TextIO
 
 import frame
 
-ROOT = Path(__file__).parents[2]
+ROOT = frame.ROOT
 BENCH = "scripts/bench"
 STEPS = "tests/train/optimization"
 TESTS = (
@@ -47,10 +47,22 @@ ENVIRONMENT = {
     "JAX_COMPILATION_CACHE_DIR": "{cache}",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
 }
-SMALL = (
+JOB = ("--json", "--seconds", "{seconds}")
+SMALL_VARIATION = (
     "specimen.lateral_angstrom=[9,9]",
     "specimen.thickness_angstrom=[40]",
     "materials.limit=12",
+    "variation.thickness_angstrom=[15,40]",
+)
+SMALL_TRAINING = (
+    *SMALL_VARIATION,
+    "network.growth=4",
+    "network.layers=[1,1,1]",
+    "split={train: 0.7, dev: 0.3, test: 0.0, by: formula}",
+    "data.source.samples_per_epoch=80",
+    "data.source.window=20",
+    "data.source.baseline_samples=10",
+    "training.validation.samples=4",
 )
 TINY = (
     "materials.limit=10",
@@ -71,6 +83,7 @@ class Part:
         command: Python's arguments, with {out} for the folder of the results and {seconds} for the
             time it has. The last line of its output that is a JSON object is its result.
         rehearsal: Further arguments that make it small.
+        changes: Changes of its configuration that make it small.
         cases: Whether the result is a list of all such lines.
     """
 
@@ -79,11 +92,8 @@ class Part:
     least: int
     command: tuple[str, ...]
     rehearsal: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
     cases: bool = False
-
-
-def _set(*changes: str) -> tuple[str, ...]:
-    return tuple(word for change in changes for word in ("--set", change))
 
 
 PARTS = (
@@ -93,14 +103,15 @@ PARTS = (
         130,
         70,
         (f"{BENCH}/step_jax.py", "--steps", "8", "--seconds", "{seconds}"),
-        ("--image", "16", "--steps", "2", *_set("network.growth=4", "network.first_filters=4")),
+        ("--image", "16", "--steps", "2"),
+        ("network.growth=4", "network.first_filters=4"),
         cases=True,
     ),
     Part(
         "networks",
         80,
         35,
-        (f"{BENCH}/networks_jax.py", "--json", "--seconds", "{seconds}"),
+        (f"{BENCH}/networks_jax.py", *JOB),
         ("--side", "24", "--networks", "200kv-20mrad-fast", "--compared"),
     ),
     Part(
@@ -108,45 +119,22 @@ PARTS = (
         60,
         30,
         (f"{BENCH}/simulate_source.py", "--json", "--seconds", "8", "--workers", "0", "1", "3"),
-        ("--workers", "1", "--seconds", "3", *_set(*SMALL, "variation.thickness_angstrom=[15,40]")),
+        ("--workers", "1", "--seconds", "3"),
+        SMALL_VARIATION,
     ),
     Part(
         "quickstart",
         100,
         45,
-        (f"{BENCH}/jobs_jax.py", "quickstart", "--json", "--seconds", "{seconds}"),
-        _set(*TINY),
+        (f"{BENCH}/jobs_jax.py", "quickstart", *JOB),
+        changes=TINY,
     ),
     Part(
         "training",
         240,
         60,
-        (
-            f"{BENCH}/jobs_jax.py",
-            "reality",
-            "--json",
-            "--seconds",
-            "{seconds}",
-            "--rates",
-            "{out}/gpu.json",
-        ),
-        (
-            *_set(
-                *SMALL,
-                "variation.thickness_angstrom=[15,40]",
-                "network.growth=4",
-                "network.layers=[1,1,1]",
-            ),
-            *_set(
-                "split={train: 0.7, dev: 0.3, test: 0.0, by: formula}",
-                "data.source.samples_per_epoch=80",
-            ),
-            *_set(
-                "data.source.window=20",
-                "data.source.baseline_samples=10",
-                "training.validation.samples=4",
-            ),
-        ),
+        (f"{BENCH}/jobs_jax.py", "reality", *JOB, "--rates", "{out}/gpu.json"),
+        changes=SMALL_TRAINING,
     ),
     Part("tests", 150, 40, (f"{BENCH}/gpu_evidence.py", "--tests"), ("--rehearse",)),
     Part("engines", 100, 40, (f"{BENCH}/simulate_gpu.py", "--json", "--repeats", "3")),
@@ -164,27 +152,29 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     slower = SLOWER if options.rehearse else 1
     end = time.monotonic() + options.seconds * slower
-    chosen = [of_name(name) for name in options.parts]
+    known = {part.name: part for part in PARTS}
+    chosen = [known[name] for name in options.parts]
     results: dict[str, Any] = {"rehearsal": True} if options.rehearse else {}
     log_file = (options.out / "gpu.log").open("w", encoding="utf-8")
     with log_file as log, tempfile.TemporaryDirectory() as cache:
         for index, part in enumerate(chosen):
-            words = (*part.command, *(part.rehearsal if options.rehearse else ()))
+            words = part.command
+            if options.rehearse:
+                words = (*words, *part.rehearsal, *frame.override_words(part.changes))
             left = end - time.monotonic()
             seconds = time_of(part, left / slower, chosen[index + 1 :]) * slower
             results[part.name] = run(replace(part, command=words), seconds, log, options.out, cache)
             (options.out / "gpu.json").write_text(
                 json.dumps(results, indent=1) + "\n", encoding="utf-8"
             )
-    parts = {name: result for name, result in results.items() if name != "rehearsal"}
-    for name, result in parts.items():
-        print(f"{name:10} {result['ended']:14} {result['seconds']:6.1f} s")
     fine = ("well", "no device") if options.rehearse else ("well",)
-    return int(any(result["ended"] not in fine for result in parts.values()))
-
-
-def of_name(name: str) -> Part:
-    return next(part for part in PARTS if part.name == name)
+    code = 0
+    for part in chosen:
+        result = results[part.name]
+        print(f"{part.name:10} {result['ended']:14} {result['seconds']:6.1f} s")
+        if result["ended"] not in fine:
+            code = 1
+    return code
 
 
 def time_of(part: Part, left: float, later: Sequence[Part]) -> float:
@@ -196,9 +186,7 @@ def time_of(part: Part, left: float, later: Sequence[Part]) -> float:
 
 def parse() -> argparse.Namespace:
     parser = frame.parser(__doc__)
-    names = []
-    for part in PARTS:
-        names.append(part.name)
+    names = [part.name for part in PARTS]
     parser.add_argument(
         "--parts",
         type=lambda text: text.split(","),
@@ -294,17 +282,7 @@ def tests(rehearsal: bool) -> int:
                 self.outcomes["not collected"] += 1
 
     count = Count()
-    words = [
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "gpu",
-        "-rs",
-        "--durations=5",
-        "--timeout=60",
-    ]
+    words = ["-n0", "-pno:cacheprovider", "-mgpu", "-rs", "--durations=5", "--timeout=60"]
     code = pytest.main([*words, "--continue-on-collection-errors", *TESTS], plugins=[count])
     print(json.dumps(count.outcomes))
     if code or count.outcomes["passed"]:

@@ -16,7 +16,6 @@ over that of the mean image, or the last validation's over the first's.
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -48,10 +47,9 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         result = (quickstart if options.job == "quickstart" else reality)(options, Path(folder))
-    print(
-        *(f"{key}: {value}" for key, value in result.items() if not isinstance(value, list)),
-        sep="\n",
-    )
+    for key, value in result.items():
+        if not isinstance(value, list):
+            print(f"{key}: {value}")
     frame.finish(options, result)
     # 130: the job was stopped, which is no fault of one without an end.
     if result["steps"] and result["code"] in ((0,) if options.job == "quickstart" else (0, 130)):
@@ -62,10 +60,7 @@ def main() -> int:
 def quickstart(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     config = ROOT / "configs/quickstart.yaml"
     run = folder / "run"
-    overrides = []
-    for change in options.overrides:
-        for word in ("--set", change):
-            overrides.append(word)
+    overrides = frame.override_words(options.overrides)
     began = time.perf_counter()
     simulation = Command("namsa", "dataset", config, "--out", folder / "data", *overrides)
     simulation.stop_after(options.seconds / 2, ENDING / 2)
@@ -111,16 +106,11 @@ def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "training.epochs=1000",
         "training.validation.every_epochs=1",
         "training.validation.samples=50",
-    ]
-    changes += [
         "training.inputs.redraw_epochs=1",
         f"training.simulate_seconds={min(40, options.seconds / 6):.0f}",
     ]
     changes += options.overrides
-    words = []
-    for change in [f"data.directory={folder / 'data'}", *changes]:
-        for word in ("--set", change):
-            words.append(word)
+    words = frame.override_words([f"data.directory={folder / 'data'}", *changes])
     job = Command("train", ROOT / "configs/reality.yaml", "--run-dir", run, *words)
     job.stop_after(began + options.seconds - ENDING - time.perf_counter(), ENDING)
     steps = rows(run / "metrics.jsonl")
@@ -179,13 +169,7 @@ class Command:
         """Lets it run for so long, then interrupts it, and kills it if it has not ended well before
         `patience`.
         """
-        for wait, number in ((max(1.0, seconds), signal.SIGINT), (patience - 4, signal.SIGKILL)):
-            try:
-                self.process.wait(wait)
-                break
-            except subprocess.TimeoutExpired:
-                self.process.send_signal(number)
-        self.process.wait()
+        frame.ended(self.process, seconds, patience - 4)
         self.ended = time.perf_counter()
 
 

@@ -16,7 +16,6 @@ network.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,6 @@ from typing import Any
 
 import frame
 
-ROOT = frame.ROOT
 NETWORKS = ("200kv-20mrad-fast", "200kv-20mrad-reality")
 COMPARED = (
     "200kv-20mrad-segment",
@@ -37,7 +35,8 @@ COMPARED = (
 WORKER = frame.WORKERS / "network_answers.py"
 COMPARISON = 0.6  # of the time, after which the networks that have answered are compared
 STEP_ANGSTROM = 0.4
-LATTICE_ANGSTROM = 3.905
+ENERGY_EV = 200e3
+SEMIANGLE_MRAD = 20.0
 
 
 def main() -> int:
@@ -50,21 +49,16 @@ def main() -> int:
             f"{options.side}×{options.side} patterns, multislice: {scan['simulated_s']:.2f} s",
             flush=True,
         )
-        exact = {"KERAS_BACKEND": "jax", "JAX_DEFAULT_MATMUL_PRECISION": "highest"}
-        exact["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
-        jobs = {}
+        exact = frame.under_jax(JAX_DEFAULT_MATMUL_PRECISION="highest")
+        names = [*options.networks, *options.compared]
+        jobs = []
         for place, platform in (("device", {}), ("cpu", {"JAX_PLATFORMS": "cpu"})):
-            command = [
-                sys.executable,
-                WORKER,
-                folder / f"{place}.npz",
-                *options.networks,
-                *options.compared,
-            ]
-            jobs[place] = subprocess.Popen([*map(str, command)], env=os.environ | exact | platform)
+            command = [sys.executable, WORKER, folder / f"{place}.npz", *names]
+            jobs.append(subprocess.Popen([str(word) for word in command], env=exact | platform))
         codes = []
-        for job in jobs.values():
-            codes.append(ended(job, COMPARISON * options.seconds - (time.monotonic() - began)))
+        for job in jobs:
+            left = COMPARISON * options.seconds - (time.monotonic() - began)
+            codes.append(frame.ended(job, left))
         rows = compare(folder)
         for network in options.networks:
             tell(
@@ -76,21 +70,12 @@ def main() -> int:
     return int(any(codes) or difference is None or difference > 1e-5)
 
 
-def ended(job: subprocess.Popen[bytes], seconds: float) -> int:
-    """Returns the exit code of a process, which is ended after some time."""
-    try:
-        return job.wait(max(1.0, seconds))
-    except subprocess.TimeoutExpired:
-        job.kill()
-        return job.wait()
-
-
 def tell(scan: dict[str, Any], rows: dict[str, dict[str, Any]], as_json: bool) -> float | None:
     """Prints what is known of the networks, and returns the largest difference of a density."""
-    print(*(f"{network}: {row}" for network, row in rows.items()), sep="\n", flush=True)
     densities = []
     times = []
-    for row in rows.values():
+    for network, row in rows.items():
+        print(f"{network}: {row}", flush=True)
         if "density" in row.get("differences", {}):
             densities.append(row["differences"]["density"])
         if "seconds" in row:
@@ -121,25 +106,21 @@ def simulated(side: int, path: Path) -> dict[str, Any]:
     """Writes the patterns of a scan, and returns their number and the time of the second of two
     simulations.
     """
-    import ase
     import numpy as np
+    from reality_specimens import titanate
 
     import namsa
     from namsa.physics.backend import resolve_backend
 
-    a = LATTICE_ANGSTROM
-    cells = -(-side * STEP_ANGSTROM // LATTICE_ANGSTROM)
-    basis = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
-    unit = ase.Atoms("SrTiO3", scaled_positions=basis, cell=[a] * 3, pbc=True)
-    atoms = unit * (max(4, int(cells)), max(4, int(cells)), 13)
+    atoms = titanate(50.0, lateral=max(15.0, side * STEP_ANGSTROM))
     axis = STEP_ANGSTROM * np.arange(side)
     positions = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
     for _ in range(2):
         began = time.perf_counter()
         sample = namsa.simulate(
             atoms,
-            energy_ev=200e3,
-            semiangle_mrad=20.0,
+            energy_ev=ENERGY_EV,
+            semiangle_mrad=SEMIANGLE_MRAD,
             detector=namsa.Detector(shape=(33, 33), pixel_mrad=3.0),
             positions_angstrom=positions,
             scan_shape=(side, side),
@@ -185,8 +166,8 @@ def timed(scan: Path, name: str) -> dict[str, Any]:
     patterns = np.load(scan)
     times = []
     calibration = train.CalibrationOverrides(
-        energy_ev=200e3,
-        semiangle_mrad=20.0,
+        energy_ev=ENERGY_EV,
+        semiangle_mrad=SEMIANGLE_MRAD,
         scan_step_angstrom=STEP_ANGSTROM,
         pixel_mrad=3.0,
         centre_pixels=(16, 16),

@@ -87,10 +87,7 @@ def files(folder: Path) -> Iterator[Path]:
     loose = ("scan={file: " + str(positions) + "}", "target.at=grid", *RASTER[2:])
     for name, overrides in (("raster.emd", RASTER), ("uneven.emd", UNEVEN), ("loose.emd", loose)):
         path = folder / name
-        settings = []
-        for override in overrides:
-            for word in ("--set", override):
-                settings.append(word)
+        settings = frame.override_words(overrides)
         command = [sys.executable, "-m", "namsa", "simulate", str(CONFIG), *settings]
         command += ["--out", str(path)]
         subprocess.run(command, check=True, stdout=sys.stderr)

@@ -250,13 +250,16 @@ def expose(scattering: namsa.Scattering, case: Case) -> namsa.Sample:
     averages it over the source exactly and at once; every second of its positions is taken.
     """
     condition = case.condition
-    extent = np.array(scattering.grid.extent_angstrom)
-    fine = 2 * np.round(extent / STEP).astype(int) if condition.source else np.array(SCAN)
-    step = extent / fine if condition.source else np.full(2, STEP)
-    y, x = (
-        (0 if condition.source else ORIGIN) + each * np.arange(n)
-        for each, n in zip(step, fine, strict=True)
-    )
+    origin = ORIGIN
+    raster = np.array(SCAN)
+    step = np.full(2, STEP)
+    if condition.source:
+        extent = np.array(scattering.grid.extent_angstrom)
+        origin = 0.0
+        raster = 2 * np.round(extent / STEP).astype(int)
+        step = extent / raster
+    y = origin + step[0] * np.arange(raster[0])
+    x = origin + step[1] * np.arange(raster[1])
     aberrations = {"C10": -condition.defocus, "C12": condition.astigmatism, "phi12": 0.4}
     aberrations |= {"C21": condition.coma, "phi21": 1.1}
     dose = {"electrons_per_pattern": condition.dose * STEP**2} if condition.dose else {}
@@ -266,21 +269,19 @@ def expose(scattering: namsa.Scattering, case: Case) -> namsa.Sample:
         aberrations=aberrations,
         source_size_angstrom=condition.source,
         detector=Detector(**DETECTOR, **dose),
-        scan_shape=tuple(fine.tolist()),
+        scan_shape=tuple(raster.tolist()),
         seed=5,
     )
     if condition.source:
         first = round(ORIGIN / step.max())
-        taken = np.ix_(*(first + 2 * np.arange(n) for n in SCAN))
-        of_raster = (
-            np.array(sample.provenance["positions_angstrom"])
-            .reshape(*fine, 2)[taken]
-            .reshape(-1, 2)
-        )
-        patterns = sample.cbed.reshape(*fine, *sample.cbed.shape[1:])[taken].reshape(
-            -1, *sample.cbed.shape[1:]
-        )
-        taken_from = {"positions_angstrom": of_raster.tolist(), "scan_shape": list(SCAN)}
+        taken = np.ix_(first + 2 * np.arange(SCAN[0]), first + 2 * np.arange(SCAN[1]))
+        detector = sample.cbed.shape[1:]
+        patterns = sample.cbed.reshape(*raster, *detector)[taken].reshape(-1, *detector)
+        positions = np.array(sample.provenance["positions_angstrom"]).reshape(*raster, 2)[taken]
+        taken_from = {
+            "positions_angstrom": positions.reshape(-1, 2).tolist(),
+            "scan_shape": list(SCAN),
+        }
         sample = replace(sample, cbed=patterns, provenance=sample.provenance | taken_from)
     return replace(sample, provenance=sample.provenance | {"id": case.name})
 

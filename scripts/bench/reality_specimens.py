@@ -28,9 +28,9 @@ def perovskite(a: str, b: str, x: str, edge: float) -> ase.Atoms:
     return crystal([a, b, x], places, spacegroup=221, cellpar=[edge] * 3 + [90] * 3)
 
 
-def titanate(thickness: float) -> ase.Atoms:
-    """Returns SrTiO3 along [001]."""
-    return repeated(perovskite("Sr", "Ti", "O", 3.905), thickness)
+def titanate(thickness: float, lateral: float = LATERAL) -> ase.Atoms:
+    """Returns SrTiO3 along [001], of at least `lateral` and about `thickness`, Å."""
+    return repeated(perovskite("Sr", "Ti", "O", 3.905), thickness, lateral)
 
 
 def repeated(cell: ase.Atoms, thickness: float, lateral: float = LATERAL) -> ase.Atoms:

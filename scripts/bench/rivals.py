@@ -258,7 +258,9 @@ class Choice(NamedTuple):
 def search(runner: Runner, side: int, work: Path) -> Choice:
     """Searches settings, one after the other, on the development cases, and prints each step."""
     program = runner.program
-    scans = {name: written(name, case, side, work) for name, case in DEVELOPMENT.items()}
+    scans = {}
+    for name, case in DEVELOPMENT.items():
+        scans[name] = written(name, case, side, work)
     best = tried(runner, scans, first_settings(program), side, work)
     for name, values in program.axes.items():
         for value in values:
@@ -325,10 +327,12 @@ def ratio(rows: list[Row]) -> float | None:
     for row in rows:
         if not row["told"]:
             fits.setdefault(row["method"], []).append(row["own_fit"])
-    means = {method: float(np.mean(values)) for method, values in fits.items()}
-    names = {program.name for program in PROGRAMS.values()}
-    rivals = [mean for method, mean in means.items() if method in names]
-    networks = [mean for method, mean in means.items() if method not in names]
+    names = [program.name for program in PROGRAMS.values()]
+    rivals = []
+    networks = []
+    for method, values in fits.items():
+        means = rivals if method in names else networks
+        means.append(float(np.mean(values)))
     return max(rivals) / max(networks) if rivals and networks else None
 
 

@@ -15,10 +15,7 @@ creates. The exit code is 2 without a CUDA device.
 
 import argparse
 import importlib.util
-import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +25,7 @@ from typing import Any
 import ase
 import frame
 import numpy as np
+from reality_specimens import titanate
 
 from namsa.base.errors import InputError
 from namsa.config.instrument import Detector
@@ -40,7 +38,6 @@ from namsa.physics.potential import Slices
 
 RIVAL = ("abtem==1.0.11", "cupy-cuda12x")
 DETECTOR = Detector(shape=(27, 27), pixel_mrad=3.0)  # within the band limit of 512² pixels
-LATTICE_ANGSTROM = 3.905
 ENERGY_EV = 200e3
 SEMIANGLE_MRAD = 20.0
 SLICE_ANGSTROM = 2.0
@@ -95,10 +92,9 @@ def main() -> int:
     ):  # the first round compiles and plans, and is not counted
         for name, program in programs.items():
             cbed = np.zeros((len(positions), *grid.shape), np.float32)
-            start = time.perf_counter()
-            program(cbed)
+            taken = frame.seconds_of(partial(program, cbed))
             if repeat >= 0:
-                times[name].append(time.perf_counter() - start)
+                times[name].append(taken)
             results[name] = cbed[: min(16, len(cbed))].copy()
 
     seconds = {name: statistics.median(values) for name, values in times.items()}
@@ -132,13 +128,12 @@ def main() -> int:
     for batch in KERNEL_BATCHES:
         summary["kernels"] += kernels(*inputs, batch, bandwidth, cupy)
     if not options.no_abtem:
-        job = {"positions": atoms.positions.tolist(), "numbers": atoms.numbers.tolist()}
-        job |= {
+        job = {
+            "positions": atoms.positions.tolist(),
+            "numbers": atoms.numbers.tolist(),
             "cell": atoms.cell.lengths().tolist(),
             "grid_shape": list(grid.shape),
             "probes_yx": positions.tolist(),
-        }
-        job |= {
             "slice_thickness_angstrom": SLICE_ANGSTROM,
             "energy_ev": ENERGY_EV,
             "semiangle_mrad": SEMIANGLE_MRAD,
@@ -167,11 +162,11 @@ def workload(pixels: int, probes: int) -> tuple[ase.Atoms, Grid, Any]:
     """Atoms, grid and probe positions in Å as (y, x); the probes lie in three unit cells and
     between.
     """
-    a = LATTICE_ANGSTROM
-    basis = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
-    atoms = ase.Atoms("SrTiO3", scaled_positions=basis, cell=[a] * 3, pbc=True) * (26, 26, 51)
-    positions = 40 + np.random.default_rng(0).uniform(0, 3 * a, (probes, 2))
-    return atoms, Grid((pixels, pixels), (26 * a, 26 * a)), positions
+    atoms = titanate(199.2, lateral=101.5)
+    width, height, _ = atoms.cell.lengths()
+    unit_cell = width / 26
+    positions = 40 + np.random.default_rng(0).uniform(0, 3 * unit_cell, (probes, 2))
+    return atoms, Grid((pixels, pixels), (height, width)), positions
 
 
 def on_device(atoms: ase.Atoms, grid: Grid, cupy: Any) -> tuple[Array, Slices, Array]:
@@ -235,9 +230,7 @@ def with_detector(
     times = []
     cbed = np.zeros((probes, len(matrices[0]), matrices[1].shape[1]), np.float32)
     for _ in range(repeats + 1):
-        start = time.perf_counter()
-        program(cbed)
-        times.append(time.perf_counter() - start)
+        times.append(frame.seconds_of(partial(program, cbed)))
     rows, columns = cbed.shape[1:]
     seconds = statistics.median(times[1:])
     print(f"{rows}×{columns} pixels: {seconds:.3f} s")
@@ -311,7 +304,7 @@ def beside_abtem(job: dict[str, Any], seconds: dict[str, float], best: str) -> d
     """
     try:
         answers = abtem([job | {"batch": batch} for batch in ABTEM_BATCHES])
-    except (OSError, subprocess.CalledProcessError) as error:
+    except (OSError, SystemExit) as error:
         print(f"abTEM has not run: {error}")
         return {"abtem_failed": str(error)}
     for n, answer in zip(ABTEM_BATCHES, answers, strict=True):
@@ -329,15 +322,10 @@ def abtem(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if importlib.util.find_spec("abtem") is None:
         command = frame.isolated(RIVAL)
     command.append(str(frame.WORKERS / "abtem_gpu.py"))
-    environment = {}
-    for key, value in os.environ.items():
-        if key != "VIRTUAL_ENV":
-            environment[key] = value
-    lines = "\n".join(json.dumps(job) for job in jobs) + "\n"
-    answer = subprocess.run(
-        command, input=lines, stdout=subprocess.PIPE, text=True, env=environment, check=True
-    )
-    return frame.json_lines(answer.stdout)
+    process = frame.start(command)
+    answers = [frame.ask(process, job) for job in jobs]
+    process.communicate()
+    return answers
 
 
 def show(summary: dict[str, Any]) -> None:

@@ -180,13 +180,11 @@ def tables(rows: Sequence[Row]) -> list[Any]:
         for physics, fault in groups:
             for way in WAYS:
                 for which in (KINDS, OUTSIDE):
-                    chosen = [
-                        row
-                        for row in of_network
-                        if (row["physics"], row["fault"]) == (physics, fault)
-                        and way in row
-                        and row["kind"] in which
-                    ]
+                    chosen = []
+                    for row in of_network:
+                        of_group = (row["physics"], row["fault"]) == (physics, fault)
+                        if of_group and way in row and row["kind"] in which:
+                            chosen.append(row)
                     if chosen:
                         name = way if which is KINDS else f"{way}, to be flagged"
                         table.add_row(physics, fault, name, *summary(chosen, way))

@@ -49,11 +49,12 @@ def measure(options: Any, cores: int, overrides: list[str]) -> dict[str, Any]:
     """Returns the numbers of both backends on so many cores."""
     worker = frame.WORKERS / "step_backend.py"
     programs = {}
+    rounds: dict[str, list[dict[str, Any]]] = {}
     for backend in BACKENDS:
+        rounds[backend] = []
         variables = [f"KERAS_BACKEND={backend}", "JAX_PLATFORMS=cpu", f"PYTHONPATH={frame.ROOT}"]
         command = [sys.executable, worker, options.config, cores, *overrides]
         programs[backend] = frame.start(["env", *variables, *command])
-    rounds: dict[str, list[dict[str, Any]]] = {backend: [] for backend in BACKENDS}
     for number in range(options.rounds + 1):
         for backend, program in programs.items():
             answer = frame.ask(program, {"steps": options.steps if number else 2})
@@ -64,14 +65,14 @@ def measure(options: Any, cores: int, overrides: list[str]) -> dict[str, Any]:
         program.communicate()
         answers = rounds[backend]
         samples = options.steps * answers[0]["samples"]
-        wall_s = median(answer["wall_s"] for answer in answers)
-        processor = [answer["processor_s"] / samples for answer in answers]
+        processor_s = frame.column(answers, "processor_s")
         result[backend] = {
-            "samples_per_s": samples / wall_s,
-            "processor_s_per_sample": median(processor),
-            "least_processor_s_per_sample": min(processor),
+            "samples_per_s": samples / median(frame.column(answers, "wall_s")),
+            "processor_s_per_sample": median(processor_s) / samples,
+            "least_processor_s_per_sample": min(processor_s) / samples,
         }
-    tensorflow, jax = (result[backend]["processor_s_per_sample"] for backend in BACKENDS)
+    jax = result["jax"]["processor_s_per_sample"]
+    tensorflow = result["tensorflow"]["processor_s_per_sample"]
     return result | {"processor_ratio": jax / tensorflow}
 
 

@@ -19,12 +19,10 @@ those of two processes.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -76,14 +74,10 @@ def main() -> None:
 
 def _in_process(compute: str, order: str, seconds: float) -> dict[str, Any]:
     command = [sys.executable, __file__, *sys.argv[1:], "--case", f"{compute} {order}"]
-    environment = os.environ | {
-        "KERAS_BACKEND": "jax",
-        "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
-    }
     try:
         done = subprocess.run(
             command,
-            env=environment,
+            env=frame.under_jax(),
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -150,12 +144,11 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     lowered_s = time.perf_counter() - began
     executable = lowered.compile()
     compiled_s = time.perf_counter() - began - lowered_s
-    began = time.perf_counter()
-    losses = [step(*batch, *numbers)[0]]
-    first_s = time.perf_counter() - began
+    losses: list[Any] = []
+    first_s = frame.seconds_of(lambda: losses.append(step(*batch, *numbers)[0]))
     times = []
     for _ in range(options.steps):
-        times.append(_seconds(lambda: losses.append(step(*batch, *numbers)[0])))
+        times.append(frame.seconds_of(lambda: losses.append(step(*batch, *numbers)[0])))
     memory = device.memory_stats() or {}
     analysis = executable.memory_analysis()
     flop = training.batch_size * count(network).step_flop
@@ -193,12 +186,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _seconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
 def _peak_flop_per_s(dtype: str) -> float:
     """FLOP/s of products of two square matrices: the best of five runs of eight, which wait for
     nothing in between.
@@ -213,7 +200,7 @@ def _peak_flop_per_s(dtype: str) -> float:
         jax.block_until_ready([product(first, second) for _ in range(PRODUCTS)])
 
     run()
-    return PRODUCTS * 2 * rows**3 / min(_seconds(run) for _ in range(5))
+    return PRODUCTS * 2 * rows**3 / min(frame.seconds_of(run) for _ in range(5))
 
 
 if __name__ == "__main__":

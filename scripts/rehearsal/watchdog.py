@@ -114,9 +114,11 @@ def rehearse(ranks: int, seconds: float, warning_s: float = 60.0) -> dict[str, f
 
     real = {0: watchdog(0, None)}
     if real[0].tree.depth() > 1:
-        real |= {rank: watchdog(rank, real[0]) for rank in real[0].children}
+        for rank in real[0].children:
+            real[rank] = watchdog(rank, real[0])
         last = real[max(real)]
-        real |= {rank: watchdog(rank, last) for rank in [*last.children][:1]}
+        for rank in [*last.children][:1]:
+            real[rank] = watchdog(rank, last)
     played = PlayedRanks(ranks, real, key)
     timer = ThreadTimer(real[0])
     with contextlib.redirect_stderr(text := io.StringIO()):
