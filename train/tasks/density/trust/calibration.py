@@ -13,11 +13,11 @@ evaluation.json     Gets "consistency_r" and "consistency_empty_r" of held-out s
 """
 
 from argparse import Namespace
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,12 +27,10 @@ from namsa.base.errors import InputError
 from namsa.base.folders import open_folder
 from namsa.base.identity import compare
 from namsa.base.pixels import scan_positions
-from namsa.base.provenance_values import value
+from namsa.base.provenance_values import Provenance, value
 from namsa.base.text import without_folders
-from namsa.config.loading import validate
-from namsa.config.simulation import load_config
+from namsa.config.simulation import SimulationConfig
 from namsa.dataset import manifest
-from namsa.dataset.entries import spread_over_thicknesses
 from namsa.dataset.entry import Entry
 from namsa.dataset.sample_setup import with_varied_values
 from namsa.dataset.shards import Dataset
@@ -41,12 +39,8 @@ from namsa.inverse.consistency import Consistency, check, scan_simulation
 
 from ....apply.digests import renew_digests
 from ....apply.identity import calibration_identity
-from ....apply.known_windows import known_windows
-from ....apply.learnt import unseen_held_out
+from ....apply.known_windows import KnownWindow, known_windows
 from ....apply.models import CALIBRATION, Model, load_model
-from ....experiment.conditions import conditions
-from ....experiment.experiment import Experiment
-from ....input.selection import limit
 from ....input.windows import middle
 from ....optimization import checkpoint
 from ....reports.calibration_results import UncertaintyCalibration, read_calibration
@@ -55,8 +49,15 @@ from ...card import OnSample
 from ...reporting import write_report
 from ..results import read_evaluation
 from . import familiarity
+from .calibration_samples import (
+    CalibrationSamples,
+    CalibrationSources,
+    SampleSource,
+    choose_samples,
+    open_sources,
+)
 from .familiarity import Familiarity, PatternStatistics
-from .outside import OutsideSamples, outside_windows, plan_outside
+from .outside import outside_windows
 from .predictions import (
     TrainedEnsemble,
     describe_windows,
@@ -66,11 +67,6 @@ from .predictions import (
 )
 from .uncertainty import WindowError, calibrate_uncertainty, told_apart, window_error
 
-# A sample is read, and two windows of it are predicted in eight views: thousands would take many
-# minutes.
-TRAINING_SAMPLES = 1000
-HELD_OUT_SAMPLES = 400  # of dev, and of test
-
 
 class CalibratedRun(NamedTuple):
     """The measurements of a run."""
@@ -79,44 +75,30 @@ class CalibratedRun(NamedTuple):
     scores: list[float]  # consistency score R of each simulated sample
 
 
-class SampleSource(NamedTuple):
-    """A dataset of which samples are taken."""
-
-    dataset: Dataset
-    experiment: Experiment  # with the dataset's samples
-    entries: Sequence[Entry]  # of the samples that are there
-
-    def split(self, name: str) -> list[Entry]:
-        """Returns the samples of a split."""
-        return [entry for entry in self.entries if entry.split == name]
-
-
-class CalibrationSamples(NamedTuple):
-    """The samples that a calibration is measured on."""
-
-    training: Sequence[Entry]  # those that were trained on
-    dev: Sequence[Entry]  # those of the dev split whose windows are predicted
-    test: Sequence[Entry]  # the same of the test split
-    scored: Sequence[Entry]  # held-out samples that get a consistency score
-    # Windows under conditions that were not learnt: to learn what lies outside, and to measure how
-    # well that is told apart.
-    outside: Sequence[OutsideSamples]
-    outside_test: Sequence[OutsideSamples]
-
-    @property
-    def total(self) -> int:
-        """Number of samples, of which held-out ones count twice."""
-        samples = (self.training, self.dev, self.test, self.scored)
-        plans = (*self.outside, *self.outside_test)
-        return sum(map(len, samples)) + sum(len(plan.entries) for plan in plans)
-
-
 class HeldOutWindows(NamedTuple):
     """Predictions of held-out windows, with their errors."""
 
     dev: list[WindowError]
     test: list[WindowError]
     densities: dict[str, Array]  # of samples as they are stored, by id, e/Å²
+
+
+class PredictedWindows(NamedTuple):
+    """All windows of a calibration: features of windows, `(k,)` each, and held-out predictions."""
+
+    training: list[Array]
+    held_out: HeldOutWindows
+    outside: list[Array]  # under conditions that were not learnt
+    outside_test: list[Array]  # the same of test specimens
+
+
+class Measurements(NamedTuple):
+    """The contents of the files that a calibration writes."""
+
+    calibration: UncertaintyCalibration
+    familiarity: Familiarity
+    conversion: mott_bethe.DensityToPotential
+    scores: dict[str, Consistency]  # of held-out samples, by id
 
 
 def calibrate(
@@ -153,98 +135,86 @@ def calibrate(
         raise InputError(
             f"{run_dir}: its network has one answer alone, without symmetry and without dropout"
         )
-    experiment = model.experiment if data is None else on_dataset(model, data)
-    statistics = PatternStatistics.of(model.conditions.scan_shape, model.conditions)
     with ExitStack() as stack:
-        held_out_source = _source(experiment, stack)
-        trained_source = held_out_source
-        if data is not None and not held_out_source.split("train"):
-            trained_source = _source(model.experiment, stack)
-        dataset = held_out_source.dataset
-        samples = choose_samples(model, trained_source, held_out_source, simulated, outside)
-        counted = count(1)
-
-        def done() -> None:
-            on_sample(next(counted), samples.total)
-
-        training_windows = known_windows(
-            trained_source.dataset, samples.training, trained_source.experiment
-        )
-        features = describe_windows(ensemble, training_windows, statistics, done)
-        held_out = predict_held_out(ensemble, dataset, samples, experiment, statistics, done)
-        beyond = describe_windows(
-            ensemble, outside_windows(trained_source.dataset, samples.outside), statistics, done
-        )
-        beyond_test = describe_windows(
-            ensemble, outside_windows(dataset, samples.outside_test), statistics, done
-        )
-        learnt, calibration = calibrate_windows(features, held_out, beyond, beyond_test, ensemble)
-        calibration["transmitted_fraction"] = _transmitted_fraction(
-            trained_source.dataset, samples.training
-        )
-        conversion = mott_bethe.fit(
-            trained_source.dataset.read(entry.id) for entry in samples.training
-        )
-        scores = {}
-        for entry in samples.scored:
-            density = held_out.densities.get(entry.id)
-            scores[entry.id] = score_sample(
-                dataset, entry, density, ensemble, experiment, conversion
-            )
-            done()
-        calibration["made_of"] = _identity(model, dataset.ids, passes, simulated, outside)
+        sources = open_sources(model, data, stack)
+        samples = choose_samples(model, sources, simulated, outside)
+        measured = _measure(model, ensemble, sources, samples, _counted(on_sample, samples.total))
+        ids = sources.held_out.dataset.ids
+        made_of = _identity(model, ids, passes, simulated, outside)
+    calibration = measured.calibration
+    calibration["made_of"] = made_of
     if data is not None:
         calibration["data"] = without_folders(data)
     calibration["step"] = int(checkpoint.read_header(model.weights)["step"])
-    with open_folder(run_dir, key_file=CALIBRATION) as new:
-        familiarity.write_familiarity(new / familiarity.FILE, learnt)
-        write_json(new / CALIBRATION, with_digest(calibration))
-        mott_bethe.write(conversion, new / "transfer.json")
-        _add_scores(run_dir / "evaluation.json", scores, new)
-        renew_digests(run_dir, new)
-    return CalibratedRun(calibration, [consistency.score for consistency in scores.values()])
+    _write(run_dir, measured)
+    scores = [consistency.score for consistency in measured.scores.values()]
+    return CalibratedRun(calibration, scores)
 
 
-def _source(experiment: Experiment, stack: ExitStack) -> SampleSource:
-    """Opens the dataset of an experiment until the stack is closed."""
-    directory = experiment.data.directory
-    dataset = stack.enter_context(Dataset(directory))
-    return SampleSource(dataset, experiment, manifest.present(directory, dataset.ids))
+def _counted(on_sample: OnSample, total: int) -> Callable[[], None]:
+    """Returns what calls `on_sample` with the number of its own calls and the total."""
+    numbers = count(1)
+    return lambda: on_sample(next(numbers), total)
 
 
-def choose_samples(
+def _measure(
     model: Model,
-    trained: SampleSource,  # whose training split is used, if it has one
-    held_out: SampleSource,  # whose splits dev and test are used
-    simulated: int | None,
-    outside: int,
-) -> CalibrationSamples:
-    """Returns the samples of a calibration; other arguments as of `calibrate`.
+    ensemble: TrainedEnsemble,
+    sources: CalibrationSources,
+    samples: CalibrationSamples,
+    on_sample: Callable[[], None],
+) -> Measurements:
+    """Predicts and scores the samples. `made_of`, `data` and `step` are still to be added."""
+    windows = _predict_windows(model, ensemble, sources, samples, on_sample)
+    learnt, calibration = calibrate_windows(windows, ensemble)
+    training_dataset = sources.training.dataset
+    calibration["transmitted_fraction"] = _transmitted_fraction(training_dataset, samples.training)
+    conversion = mott_bethe.fit(training_dataset.read(entry.id) for entry in samples.training)
+    scores = {}
+    for entry in samples.scored:
+        density = windows.held_out.densities.get(entry.id)
+        scores[entry.id] = score_sample(sources.held_out, entry, density, ensemble, conversion)
+        on_sample()
+    return Measurements(calibration, learnt, conversion, scores)
 
-    Raises:
-        InputError: If there is no sample of the dev split whose material was not learnt.
-    """
-    dev, test = unseen_held_out(model, held_out.entries, held_out.experiment.data.directory)
-    training = limit(trained.split("train") or dev, TRAINING_SAMPLES)
-    limited_test = limit(test, HELD_OUT_SAMPLES)
-    scored = dev + test
-    if simulated is not None:
-        scored = spread_over_thicknesses(scored, simulated)
-    return CalibrationSamples(
-        training,
-        limit(dev, HELD_OUT_SAMPLES),
-        limited_test,
-        scored,
-        plan_outside(training, trained.experiment, outside),
-        plan_outside(limited_test, held_out.experiment, -(-outside // 3)),
+
+def _predict_windows(
+    model: Model,
+    ensemble: TrainedEnsemble,
+    sources: CalibrationSources,
+    samples: CalibrationSamples,
+    on_sample: Callable[[], None],
+) -> PredictedWindows:
+    """Predicts each window of a calibration once."""
+    statistics = PatternStatistics.of(model.conditions.scan_shape, model.conditions)
+
+    def features(windows: Iterable[KnownWindow]) -> list[Array]:
+        return describe_windows(ensemble, windows, statistics, on_sample)
+
+    training = sources.training
+    held_out = sources.held_out
+    return PredictedWindows(
+        training=features(known_windows(training.dataset, samples.training, training.experiment)),
+        held_out=predict_held_out(ensemble, held_out, samples, statistics, on_sample),
+        outside=features(outside_windows(training.dataset, samples.outside)),
+        outside_test=features(outside_windows(held_out.dataset, samples.outside_test)),
     )
+
+
+def _write(run_dir: Path, measured: Measurements) -> None:
+    """Writes the files of this module into the folder of a run, all or none."""
+    with open_folder(run_dir, key_file=CALIBRATION) as new:
+        familiarity.write_familiarity(new / familiarity.FILE, measured.familiarity)
+        write_json(new / CALIBRATION, with_digest(measured.calibration))
+        mott_bethe.write(measured.conversion, new / "transfer.json")
+        _add_scores(run_dir / "evaluation.json", measured.scores, new)
+        renew_digests(run_dir, new)
 
 
 def predict_held_out(
     ensemble: TrainedEnsemble,
-    dataset: Dataset,
+    source: SampleSource,
     samples: CalibrationSamples,
-    experiment: Experiment,
     statistics: PatternStatistics,
     on_sample: Callable[[], None],
 ) -> HeldOutWindows:
@@ -252,7 +222,7 @@ def predict_held_out(
     dev: list[WindowError] = []
     test: list[WindowError] = []
     densities: dict[str, Array] = {}
-    windows = known_windows(dataset, [*samples.dev, *samples.test], experiment)
+    windows = known_windows(source.dataset, [*samples.dev, *samples.test], source.experiment)
     for window, prediction in predicted(ensemble, windows):
         errors = test if window.entry.split == "test" else dev
         errors.append(window_error(window, prediction, statistics))
@@ -264,32 +234,23 @@ def predict_held_out(
 
 
 def calibrate_windows(
-    training: Sequence[Array],
-    held_out: HeldOutWindows,
-    outside: Sequence[Array],
-    outside_test: Sequence[Array],
-    ensemble: TrainedEnsemble,
+    windows: PredictedWindows, ensemble: TrainedEnsemble
 ) -> tuple[Familiarity, UncertaintyCalibration]:
     """Returns what the network has learnt, and the contents of `calibration.json` that follow from
     its windows.
-
-    Args:
-        training: Features of training windows, `(k,)` each.
-        held_out: What was predicted of held-out windows.
-        outside: Features of windows under conditions that were not learnt.
-        outside_test: The same of test specimens.
-        ensemble: The predictions.
     """
-    inside = np.stack(training)
+    training = np.stack(windows.training)
+    held_out = windows.held_out
     dev = np.stack([window.features for window in held_out.dev])
-    learnt = Familiarity.fit(inside, dev, np.stack(outside) if outside else None)
+    outside = np.stack(windows.outside) if windows.outside else None
+    learnt = Familiarity.fit(training, dev, outside)
     calibration = calibrate_uncertainty(
         held_out.dev, held_out.test, learnt, ensemble.method, ensemble.views.members
     )
-    if outside_test:
-        alike = Familiarity.fit(inside, dev, None)
+    if windows.outside_test:
+        alike = Familiarity.fit(training, dev, None)
         test = [window.features for window in held_out.test]
-        calibration["outside"] = told_apart(learnt, alike, test, outside_test)
+        calibration["outside"] = told_apart(learnt, alike, test, windows.outside_test)
     return learnt, calibration
 
 
@@ -330,7 +291,7 @@ def is_calibrated(run_dir: Path, passes: int | None, simulated: int | None, outs
 
 def _identity(
     model: Model, ids: Collection[str], passes: int | None, simulated: int | None, outside: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns what a calibration follows from."""
     return calibration_identity(model, ids, passes=passes, simulated=simulated, outside=outside)
 
@@ -339,74 +300,62 @@ def calibrate_run(run_dir: Path, options: Namespace, on_sample: OnSample) -> Cal
     """Measures a run for `namsa-train calibrate`. Returns what writes its report and says the
     result.
     """
-    passes = options.passes
-    simulated = options.simulated
-    outside = options.outside
-    data = options.data
-    calibration, scores = calibrate(run_dir, passes, simulated, on_sample, outside, data)
+    calibration, scores = calibrate(
+        run_dir,
+        passes=options.passes,
+        simulated=options.simulated,
+        on_sample=on_sample,
+        outside=options.outside,
+        data=options.data,
+    )
     tested = calibration.get("test", calibration)
+    median = sorted(scores)[len(scores) // 2]
     return lambda: (
         f"uncertainty: {calibration['scale']:.3g} times the spread of {calibration['method']}; "
         f"within it lie {calibration['coverage_68']:.1%} of the dev pixels and "
-        f"{tested['coverage_68']:.1%} of the test ones\nconsistency: median R "
-        f"{sorted(scores)[len(scores) // 2]:.3f} of {len(scores)} samples\n"
+        f"{tested['coverage_68']:.1%} of the test ones\n"
+        f"consistency: median R {median:.3f} of {len(scores)} samples\n"
         f"{write_report(run_dir)}"
     )
 
 
-def on_dataset(model: Model, directory: Path) -> Experiment:
-    """Returns an experiment with another dataset's samples, and its ranges. Raises InputError if
-    conditions differ.
-    """
-    path = directory / "config.yaml"
-    experiment = model.experiment
-    samples = load_config(path).model_copy(update={"variation": experiment.variation})
-    measured = conditions(samples, experiment.window_shapes()[0][:2])
-    if differ := [
-        name for name, value in vars(measured).items() if value != getattr(model.conditions, name)
-    ]:
-        raise InputError(
-            f"{directory} has another {' and '.join(differ)} than {model.name}: give a dataset of "
-            "the network's microscope, scan and detector"
-        )
-    tree = experiment.model_dump(mode="json") | samples.model_dump(mode="json")
-    tree["data"]["directory"] = str(directory)
-    return validate(Experiment, tree, str(path))
-
-
 def score_sample(
-    dataset: Dataset,
+    source: SampleSource,
     entry: Entry,
     density: Array | None,  # the prediction, e/Å²; `None` predicts it
     ensemble: TrainedEnsemble,  # the predictions
-    experiment: Experiment,  # the configuration of the dataset
     conversion: mott_bethe.DensityToPotential,
 ) -> Consistency:
     """Scores the density of a sample's middle window in the sample's own cell; see
     `namsa.inverse.consistency`.
     """
-    (*scan, dy, dx), _ = experiment.window_shapes()
-    record = middle(dataset.read(entry.id), (scan[0], scan[1]))
+    input_shape, _ = source.experiment.window_shapes()
+    scan_shape = input_shape[:2]
+    record = middle(source.dataset.read(entry.id), scan_shape)
+    patterns = record.patterns()
     if density is None:
-        density = mean_density(
-            next(ensemble.predict(record.patterns().reshape(1, *scan, dy, dx)).of_each())
-        )
-    provenance = record.provenance
-    config = with_varied_values(experiment, entry)
-    if config.target.at == "scan" and density.shape != config.scan.shape:  # a window of the scan
-        window = {
-            "shape": density.shape,
-            "step_angstrom": tuple(value(provenance, "density_sampling_angstrom")),
-        }
-        config = config.model_copy(update={"scan": config.scan.model_copy(update=window)})
+        window = patterns.reshape(1, *input_shape)
+        density = mean_density(next(ensemble.predict(window).of_each()))
+    config = _of_window(with_varied_values(source.experiment, entry), density, record.provenance)
     simulation = scan_simulation(
         config,
-        value(provenance, "thickness_angstrom"),
+        value(record.provenance, "thickness_angstrom"),
         density.shape,
-        scan_positions(provenance),
-        tuple(value(provenance, "extent_angstrom")),
+        scan_positions(record.provenance),
+        tuple(value(record.provenance, "extent_angstrom")),
     )
-    return check(density, record.patterns(), simulation, conversion)
+    return check(density, patterns, simulation, conversion)
+
+
+def _of_window(
+    config: SimulationConfig, density: Array, provenance: Provenance
+) -> SimulationConfig:
+    """Returns `config` with the scan of the window that a density is of."""
+    if config.target.at != "scan" or density.shape == config.scan.shape:
+        return config
+    step_angstrom = tuple(value(provenance, "density_sampling_angstrom"))
+    window = {"shape": density.shape, "step_angstrom": step_angstrom}
+    return config.model_copy(update={"scan": config.scan.model_copy(update=window)})
 
 
 def _add_scores(path: Path, scores: dict[str, Consistency], folder: Path) -> None:
@@ -417,6 +366,8 @@ def _add_scores(path: Path, scores: dict[str, Consistency], folder: Path) -> Non
         return
     evaluation = read_evaluation(path)
     for row in evaluation["samples"]:
-        if score := scores.get(row["id"]):
-            row["consistency_r"], row["consistency_empty_r"] = score.score, score.empty
+        consistency = scores.get(row["id"])
+        if consistency is not None:
+            row["consistency_r"] = consistency.score
+            row["consistency_empty_r"] = consistency.empty
     write_json(folder / path.name, evaluation)

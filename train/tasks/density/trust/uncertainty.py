@@ -18,7 +18,7 @@ stored, too.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 from scipy import stats
@@ -121,36 +121,66 @@ def coverage_by_group(
         facts.append(row.facts | {"familiarity": look})
     by_group: list[CoverageGroup] = []
     for name, label, indices in groups(facts):
-        one = []
-        two = []
-        ssims = []
-        for index in indices:
-            one.append(covered[index]["coverage_68"])
-            two.append(covered[index]["coverage_95"])
-            ssim = rows[index].ssim
-            if ssim is not None:
-                ssims.append(ssim)
-        group: CoverageGroup = {
-            "by": name,
-            "group": label,
-            "windows": len(indices),
-            "least_68": _rounded(min(one)),
-            "coverage_68": _rounded(np.mean(one)),
-            "coverage_95": _rounded(np.mean(two)),
-        }
-        if ssims:
-            group["ssim"] = _rounded(np.mean(ssims))
-            group["least_ssim"] = _rounded(min(ssims))
-            group["tenth_ssim"] = _rounded(np.quantile(ssims, 0.1))
-        by_group.append(group)
+        group_rows = [rows[index] for index in indices]
+        group_covered = [covered[index] for index in indices]
+        by_group.append(_coverage_of_group(name, label, group_rows, group_covered))
     return by_group
 
 
-def _rounded(share: Any) -> float:
+def _coverage_of_group(
+    name: str, label: str, rows: Sequence[WindowError], covered: Sequence[Coverage]
+) -> CoverageGroup:
+    """Returns the coverage and the structural similarity of the windows of a group."""
+    covered_68 = [window["coverage_68"] for window in covered]
+    covered_95 = [window["coverage_95"] for window in covered]
+    group: CoverageGroup = {
+        "by": name,
+        "group": label,
+        "windows": len(rows),
+        "least_68": _rounded(min(covered_68)),
+        "coverage_68": _rounded(np.mean(covered_68)),
+        "coverage_95": _rounded(np.mean(covered_95)),
+    }
+    ssims = [row.ssim for row in rows if row.ssim is not None]
+    if ssims:
+        group["ssim"] = _rounded(np.mean(ssims))
+        group["least_ssim"] = _rounded(min(ssims))
+        group["tenth_ssim"] = _rounded(np.quantile(ssims, 0.1))
+    return group
+
+
+def _rounded(share: SupportsFloat) -> float:
     """Returns a share of many in the digits that a card shows, and one more: the file ships with
     the network.
     """
     return round(float(share), 4)
+
+
+class UncertaintyFactors(NamedTuple):
+    """The factors from the deviations of windows to uncertainties, chosen on the dev split."""
+
+    scale: float  # from the deviation to the uncertainty
+    two_sigma: float  # multiple of the uncertainty that covers two standard deviations
+    predicted_weight: float  # weight of the predicted variance in the deviation
+
+    @classmethod
+    def fit(cls, rows: Sequence[WindowError]) -> "UncertaintyFactors":
+        """Chooses the factors with which the errors of windows are covered."""
+        weight = equalising_weight(rows)
+        error = np.concatenate([row.error for row in rows])
+        deviation = np.concatenate([row.deviation(weight) for row in rows])
+        scale = covering_factor(error, deviation)
+        return cls(scale, covering_factor(error, scale * deviation, TWO_SIGMA), weight)
+
+    def uncertainty(self, row: WindowError) -> Floats:
+        """Returns the uncertainty of the pixels of a window, `(pixels,)`, e/Å²."""
+        return self.scale * row.deviation(self.predicted_weight)
+
+    def coverage(self, rows: Sequence[WindowError]) -> Coverage:
+        """Returns the coverage of all pixels of windows."""
+        error = np.concatenate([row.error for row in rows])
+        uncertainty = np.concatenate([self.uncertainty(row) for row in rows])
+        return coverage(error, uncertainty, self.two_sigma)
 
 
 def calibrate_uncertainty(
@@ -163,39 +193,33 @@ def calibrate_uncertainty(
     """Chooses the factors on dev windows, and measures their coverage on these and on test windows,
     if any.
     """
-    weight = equalising_weight(dev)
-    error = np.concatenate([row.error for row in dev])
-    deviation = np.concatenate([row.deviation(weight) for row in dev])
-    factor = covering_factor(error, deviation)
-    two_sigma_factor = covering_factor(error, factor * deviation, TWO_SIGMA)
+    factors = UncertaintyFactors.fit(dev)
     rows = test or dev
-    covered = []
-    for row in rows:
-        covered.append(coverage(row.error, factor * row.deviation(weight), two_sigma_factor))
+    covered = [factors.coverage([row]) for row in rows]
     covered_68 = [window["coverage_68"] for window in covered]
-    covered_95 = [window["coverage_95"] for window in covered]
     calibration: UncertaintyCalibration = {
-        "scale": factor,
-        "uncertainty_factor": factor,
-        "two_sigma_factor": two_sigma_factor,
-        "predicted_weight": weight,
+        "scale": factors.scale,
+        "uncertainty_factor": factors.scale,
+        "two_sigma_factor": factors.two_sigma,
+        "predicted_weight": factors.predicted_weight,
         "method": method,
         "members": members,
         "split": "dev",
         "samples": len(dev),
-        **coverage(error, factor * deviation, two_sigma_factor),
+        **factors.coverage(dev),
         "groups": coverage_by_group(rows, familiarity, covered),
         "groups_split": "test" if test else "dev",
         "windows_68": np.quantile(covered_68, MIDDLE).tolist(),
     }
     if test:
+        covered_95 = [window["coverage_95"] for window in covered]
         calibration["test"] = {
             "coverage_68": float(np.mean(covered_68)),
             "coverage_95": float(np.mean(covered_95)),
         }
         flagged = familiarity.familiarity(np.stack([row.features for row in test])) < UNFAMILIAR
         calibration["test_flagged"] = float(np.mean(flagged))
-        wrong = wrong_windows(test, familiarity, weight)
+        wrong = wrong_windows(test, familiarity, factors.predicted_weight)
         if wrong is not None:
             calibration["wrong_windows"] = wrong
     return calibration
