@@ -6,11 +6,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from fcdensenet.blocks import Pooling
 from fcdensenet.layer_counts import BYTES_PER_VALUE, LayerCount, NetworkCount
 from fcdensenet.split import borders, check_rows, reach, transposed_reach
+
+
+class Halo(TypedDict):
+    """The sizes of a halo, by the names of `LayerCount`."""
+
+    halo_values: int
+    halo_gradients: int
+    border_rows: NotRequired[int]
 
 
 @dataclass(frozen=True)
@@ -245,7 +253,7 @@ class ShapeLayers:
             x = self._add(layer, x)
         return x
 
-    def _halo(self, x: LayerCount, widths: tuple[int, int]) -> dict[str, Any]:
+    def _halo(self, x: LayerCount, widths: tuple[int, int]) -> Halo:
         """Returns the sizes of the halo of `x` along a single divided axis."""
         if self.divided_axis is None or self.further_axes:
             return {"halo_values": 0, "halo_gradients": 0}

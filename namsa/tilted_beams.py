@@ -91,7 +91,9 @@ def precession(
     with notebook_bar(on_progress) as report:
         for index in range(azimuths):
             total = total + series.patterns(index, dispatch.part_of(report, index, azimuths))
-    described = {"precession": {"angle_mrad": float(angle_mrad), "azimuths": azimuths}}
+    described: dict[str, object] = {
+        "precession": {"angle_mrad": float(angle_mrad), "azimuths": azimuths}
+    }
     return series.sample(total / azimuths, described)
 
 
@@ -160,7 +162,7 @@ class _TiltSeries:
     settings: SimulationSettings  # with the pixels of all, and with the detector
     tilts_mrad: Floats  # tilts (m, 2) as (y, x) that are made, mrad
     plan: SimulationPlan  # of the largest tilt, without the detector
-    described: dict[str, Any]  # what the provenance has of the specimen
+    described: dict[str, object]  # what the provenance has of the specimen
     tilted: Sample | None = None  # the last one that was simulated
 
     def patterns(self, index: int, on_progress: ProgressCallback) -> Array:
@@ -180,7 +182,7 @@ class _TiltSeries:
             self.tilted.cbed, (matrices[0].astype(precision), matrices[1].astype(precision))
         )
 
-    def sample(self, patterns: Array, described: dict[str, Any]) -> Sample:
+    def sample(self, patterns: Array, described: dict[str, object]) -> Sample:
         """Returns the sample of patterns, as the detector counts them."""
         assert self.tilted is not None
         slicing = self.plan.slicing

@@ -112,7 +112,7 @@ def read_yaml(
     path: Path | str,
     overrides: Sequence[str] = (),
     default_kinds: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Reads a mapping from a YAML file and applies overrides; returns the mapping, not yet
     validated.
 

@@ -31,7 +31,7 @@ DETECTORS = {
 # Å
 _WAVELENGTH_200_KEV = 0.0250793
 _C30 = 1.2e7
-MICROSCOPES: dict[str, dict[str, Any]] = {
+MICROSCOPES: dict[str, Mapping[str, object]] = {
     # With a corrector, as the networks that come with the package have them.
     "corrected-80kv": {"energy_ev": 80e3, "semiangle_mrad": 25.0},
     "corrected-200kv": {"energy_ev": 200e3, "semiangle_mrad": 20.0},

@@ -298,7 +298,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> SimulationCo
         >>> config.microscope.energy_ev
         80000.0
     """
-    tree: dict[str, Any] = read_yaml(path, overrides)
+    tree: dict[str, object] = read_yaml(path, overrides)
     sections = dict(tree)
     for name in SECTIONS_OF_OTHER_PACKAGES:
         sections.pop(name, None)

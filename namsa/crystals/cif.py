@@ -218,7 +218,8 @@ def _chosen(choices: list[Choice], stated: Stated, only: bool) -> tuple[Choice, 
         return choices[0], [text for agrees, text in facts if not agrees]
     fitting = [choice for choice in choices if choice.agrees(stated)]
     unremarkable = [choice for choice in fitting if not structure_notes(choice.expanded.atoms)]
-    fitting = unremarkable or fitting
+    if unremarkable:
+        fitting = unremarkable
     candidates = fitting or choices
     listed = "; ".join(choice.text for choice in choices)
     if len(candidates) == 1:

@@ -107,27 +107,19 @@ class SiteImage(NamedTuple):
 
 def _atoms(images: Sequence[SiteImage], symmetry: Symmetry, cell: Floats) -> ase.Atoms:
     """Returns the atoms of a cell, with occupancies and amplitudes if there are any."""
-    count = len(images)
-    places = np.empty((count, 3))
-    numbers = np.empty(count, np.int64)
-    shares = np.empty(count)
-    mean_squares = np.empty(count)
-    tensors = np.empty((count, 3, 3))
-    has_tensors = False
-    for index, (site, place) in enumerate(images):
-        places[index] = place
-        numbers[index] = site.number
-        shares[index] = site.occupancy
-        mean_squares[index] = site.u_angstrom2
-        tensors[index] = _tensor(site, place, symmetry, cell)
-        has_tensors = has_tensors or site.tensor_angstrom2 is not None
+    sites = [image.site for image in images]
+    places = np.array([image.place for image in images])
+    numbers = np.array([site.number for site in sites])
+    occupancies = np.array([site.occupancy for site in sites], np.float64)
+    mean_squares = np.array([site.u_angstrom2 for site in sites], np.float64)
     atoms = ase.Atoms(numbers=numbers, positions=places @ cell, cell=cell, pbc=True)
-    if shares.min() < 1:
-        atoms.set_array("occupancy", shares)
+    if occupancies.min() < 1:
+        atoms.set_array("occupancy", occupancies)
     if not np.isnan(mean_squares).all():
         atoms.set_array("rms_displacement_angstrom", np.sqrt(mean_squares))
-    if has_tensors:
-        atoms.set_array(TENSOR, tensors)
+    if any(site.tensor_angstrom2 is not None for site in sites):
+        tensors = [_tensor(site, place, symmetry, cell) for site, place in images]
+        atoms.set_array(TENSOR, np.array(tensors))
     return atoms
 
 

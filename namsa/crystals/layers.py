@@ -9,7 +9,7 @@ period along [001] is the whole film: multislice needs no vacuum above and below
 import re
 from fractions import Fraction
 from importlib.resources import files
-from typing import Any
+from typing import Literal, NotRequired, TypedDict
 
 import ase
 import numpy as np
@@ -26,6 +26,18 @@ SYMPREC = 1e-3  # Å; the table's coordinates are those of the space group
 _HEXAGONAL = range(143, 195)
 # The cell's new (a, b, c), so that c is the axis across the layers. Both orders are right-handed.
 _TURNED = {"a": (1, 2, 0), "b": (2, 0, 1), "c": (0, 1, 2)}
+
+
+class LayeredCrystal(TypedDict):
+    """An entry of the table; its units are in the file."""
+
+    group: int  # number of the space group
+    setting: NotRequired[int]
+    cell: list[float]  # a, b, c and perhaps β
+    layers: int  # in the cell
+    axis: NotRequired[Literal["a", "b", "c"]]  # across the layers
+    sites: dict[str, list[float | str]]
+    source: str
 
 
 def layer_materials() -> tuple[Material, ...]:
@@ -85,7 +97,7 @@ def cut_film(bulk: ase.Atoms, layers_per_cell: int, layers: int) -> ase.Atoms:
     return film
 
 
-def _bulk(name: str, entry: dict[str, Any]) -> tuple[ase.Atoms, str]:
+def _bulk(name: str, entry: LayeredCrystal) -> tuple[ase.Atoms, str]:
     """Returns a crystal of the table with its layers across c, and its space group's symbol."""
     a, b, c, *beta = entry["cell"]
     gamma = 120 if entry["group"] in _HEXAGONAL else 90

@@ -266,25 +266,29 @@ def _by_thickness(
         return dict.fromkeys(thicknesses, (str(cells), 0))
     fit, too_thick, reason = thickest_supercell(cells, config.specimen)
     scatters = config.simulation.method == "scatter"
-    differ = scatters and isinstance(config.variation, RandomVariation)
+    microscopes_differ = scatters and isinstance(config.variation, RandomVariation)
     outcomes: dict[float, tuple[str | None, int]] = {}
-    thickness_of_slices: dict[int, float] = {}
+    thickness_of_count: dict[int, float] = {}  # the first with so many slices or periods
     for thickness in thicknesses:
         if fit is None or thickness >= too_thick:
             outcomes[thickness] = reason, 0
             continue
         if scatters:
             count = slices_of_sample(config, fit, thickness)[0]
+            counted = f"{count} slices of the specimen"
+            depth_angstrom = fit.lengths_angstrom[2]
+            scattered = len(samples)
         else:
             count = cells.repeats(thickness)
-        same = thickness if differ else thickness_of_slices.setdefault(count, thickness)
-        if same != thickness:
-            period = f"× the crystal's period of {cells.repeat_angstrom:.2f} Å"
-            what = f"{count} {'slices of the specimen' if scatters else period}"
-            outcomes[thickness] = f"{thickness:g} Å is {what}, and so is {same:g} Å", 0
+            counted = f"{count} × the crystal's period of {cells.repeat_angstrom:.2f} Å"
+            depth_angstrom = count * cells.repeat_angstrom
+            scattered = 0
+        earlier = thickness_of_count.setdefault(count, thickness)
+        if earlier == thickness or microscopes_differ:
+            outcomes[thickness] = None, _cost(config, fit, depth_angstrom, scattered)
         else:
-            depth = fit.lengths_angstrom[2] if scatters else count * cells.repeat_angstrom
-            outcomes[thickness] = None, _cost(config, fit, depth, len(samples) if scatters else 0)
+            text = f"{thickness:g} Å is {counted}, and so is {earlier:g} Å"
+            outcomes[thickness] = text, 0
     return outcomes
 
 

@@ -54,10 +54,11 @@ def assign(materials: Sequence[Material], split: Split) -> list[SplitName]:
         return [split_of(_elements(material), split) for material in materials]
     families = _families([{material.formula, prototype(material)} for material in materials])
     largest = max(set(families), key=lambda family: (families.count(family), family))
-    return [
-        SPLITS[0] if family == largest and split.train > 0 else split_of(family, split)
-        for family in families
-    ]
+    assigned = []
+    for family in families:
+        in_training = family == largest and split.train > 0
+        assigned.append(SPLITS[0] if in_training else split_of(family, split))
+    return assigned
 
 
 def assign_more(

@@ -1,7 +1,7 @@
 """The header of a record: what it says about the arrays, and whether namsa wrote it."""
 
 import math
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from pydantic_core import (
     from_json,  # twice as fast as json, which took a third of the time to read a small sample
@@ -114,13 +114,13 @@ def _problem(array: object, dtypes: tuple[str, ...], axes: int) -> str | None:
     return None
 
 
-def _tiles_problem(arrays: dict[str, Any]) -> str | None:
+def _tiles_problem(arrays: dict[str, StoredArray]) -> str | None:
     """Returns which value about tiles namsa would not write, `None` if there is none."""
     patterns = arrays["cbed"]
     if not any({"tiles", "raster", "digests"} & array.keys() for array in arrays.values()):
         return None
-    raster = patterns.get("raster")
-    tiles = patterns.get("tiles")
+    raster = patterns.get("raster") or []
+    tiles = patterns.get("tiles") or []
     shape = patterns["shape"]
     for name, value in (("raster", raster), ("tiles", tiles)):
         if not (isinstance(value, list) and len(value) == 4 and all(map(_is_length, value))):

@@ -179,11 +179,8 @@ def _partner(
     rng: np.random.Generator,
 ) -> str:
     """Returns the name of a partner: one of those that fit best. Raises InputError if none fits."""
-    matching = [
-        other
-        for other in sorted(others, key=lambda other: other.name)
-        if other.name != material.name
-    ]
+    matching = [other for other in others if other.name != material.name]
+    matching.sort(key=lambda other: other.name)
     misfits: list[tuple[float, str]] = []
     for index in rng.permutation(len(matching))[:_PARTNERS_TRIED].tolist():
         other = matching[index]
@@ -191,11 +188,12 @@ def _partner(
         if isinstance(rectangles, InputError):
             continue
         fits = [fits_of(size, rectangles) for size in sizes]
-        if (
-            all(fits)
-            and sizes[-1].atoms + max(cell.fit.atoms for cell in fits[-1]) <= specimen.max_atoms
-        ):
-            misfits.append((min(cell.misfit for cell in fits[-1]), other.name))
+        if not all(fits):
+            continue
+        thickest = fits[-1]
+        most_atoms = max(cell.fit.atoms for cell in thickest)
+        if sizes[-1].atoms + most_atoms <= specimen.max_atoms:
+            misfits.append((min(cell.misfit for cell in thickest), other.name))
     if not misfits:
         raise InputError(
             f"no other material of the same split fits to {cells.name} within a strain of "

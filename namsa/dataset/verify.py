@@ -53,9 +53,8 @@ def verify(directory: Path) -> Verification:
         corrupt += bad_ids
     present = copies.keys() | other_nodes.read_ids(directory, samples_hash)
     failures = unresolved_failures(directory, samples_hash, present)
-    missing = [
-        e.id for e in entries if not e.skipped and e.id not in present and e.id not in failures
-    ]
+    accounted = present | failures.keys()
+    missing = [entry.id for entry in entries if not entry.skipped and entry.id not in accounted]
     return {
         "samples": len(copies),
         "corrupt": corrupt,

@@ -75,11 +75,12 @@ def _image(data: Hdf5Dataset, axes: list[Hdf5Dataset], path: Path) -> tuple[Floa
             f"{path} holds a density of {shape[0]} × {shape[1]} pixels with other axes, or too many"
         )
     density = data[:].astype(np.float64)
-    along = [axis[:].astype(np.float64) for axis in axes]
-    steps = [float(axis[1] - axis[0]) for axis in along]
-    if not np.isfinite(density).all() or not all(np.isfinite(step) and step > 0 for step in steps):
+    first_two = np.array([axis[:2] for axis in axes], np.float64)
+    origin = first_two[:, 0]
+    steps = first_two[:, 1] - origin
+    if not (np.isfinite(density).all() and np.isfinite(steps).all() and steps.min() > 0):
         raise InputError(f"{path} holds a density with numbers or steps that are not finite")
-    return density, PixelGrid(steps, [float(axis[0]) for axis in along])
+    return density, PixelGrid(steps.tolist(), origin.tolist())
 
 
 def conversion(formula: str, max_q_per_angstrom: float) -> DensityToPotential:

@@ -6,7 +6,6 @@ HyperSpy counts the first axes of an array as navigation, the last two as signal
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 from namsa.base.errors import InputError
 from namsa.base.folders import new_folder
@@ -59,19 +58,10 @@ def _write(scan: FourDData, folder: Path, title: str) -> None:
         ("kx", "mrad", scan.pixel_mrad[1], -x * scan.pixel_mrad[1], False),
     ]
     for index, (name, units, scale, offset, navigate) in enumerate(axes):
-        described: dict[str, Any] = {
-            "_type": "UniformDataAxis",
-            "name": name,
-            "units": units,
-            "size": scan.shape[index],
-        }
-        described |= {
-            "scale": float(scale),
-            "offset": float(offset),
-            "navigate": navigate,
-            "is_binned": False,
-        }
-        signal.create_group(f"axis-{index}").attrs.update(described)
+        axis = signal.create_group(f"axis-{index}")
+        axis.attrs.update({"_type": "UniformDataAxis", "name": name, "units": units})
+        axis.attrs.update({"size": scan.shape[index], "scale": float(scale)})
+        axis.attrs.update({"offset": float(offset), "navigate": navigate, "is_binned": False})
     signal.create_group("original_metadata")
     signal.create_group("learning_results")
     metadata = signal.create_group("metadata")

@@ -12,7 +12,7 @@ import string
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import matplotlib
 import numpy as np
@@ -22,7 +22,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
-from matplotlib.patheffects import withStroke
+from matplotlib.patheffects import AbstractPathEffect, withStroke
 from matplotlib.ticker import LogFormatterSciNotation
 from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
@@ -235,9 +235,10 @@ def frame_scan(
     if outside or ((last - corner) > 0.9 * np.asarray(period_angstrom)).all():
         return
     height, width = last - corner
-    outline = [withStroke(linewidth=2.5, foreground="black")]
-    style: dict[str, Any] = {"fill": False, "ec": "white", "lw": 1, "path_effects": outline}
-    ax.add_patch(Rectangle((corner[1], corner[0]), width, height, ls=":", **style))
+    outline: list[AbstractPathEffect] = [withStroke(linewidth=2.5, foreground="black")]
+    frame = Rectangle((corner[1], corner[0]), width, height, fill=False, ec="white", lw=1, ls=":")
+    frame.set_path_effects(outline)
+    ax.add_patch(frame)
 
 
 def mark_probes(
@@ -272,14 +273,8 @@ def mark_probes(
             key=lambda at: min(float(np.linalg.norm(at - other)) for other in taken),
         )
         taken.append(letter)
-        style: dict[str, Any] = {
-            "ha": "center",
-            "va": "center",
-            "color": "white",
-            "weight": "bold",
-            "path_effects": outline,
-        }
-        ax.text(float(letter[1]), float(letter[0]), mark, **style)
+        text = ax.text(float(letter[1]), float(letter[0]), mark, ha="center", va="center")
+        text.set(color="white", weight="bold", path_effects=outline)
 
 
 def _draw(

@@ -9,7 +9,7 @@ amount, and depends on what the model leaves out. The result is the mean over wh
 rings, with the network's own amount and with what is known (`namsa.inverse.amount_posterior`).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class Amount(NamedTuple):
     left: float  # of `Columns`
     determined: bool  # whether the rings narrow the amount to `DETERMINED`
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Returns the numbers as a result's file holds them."""
         return self._asdict()
 

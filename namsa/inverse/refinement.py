@@ -16,7 +16,7 @@ the density stays as it is.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Refined(NamedTuple):
 
     density: Floats  # `(sy, sx)`, e/Å²
     uncertainty: Floats | None  # one standard deviation of its error; `None` if none was given
-    facts: dict[str, Any]  # steps, residuals and the fitted microscope; JSON types
+    facts: dict[str, object]  # steps, residuals and the fitted microscope; JSON types
 
 
 class _SharedFit(NamedTuple):
@@ -129,7 +129,7 @@ def _with_columns(
     shared: _SharedFit,
     fit: _ColumnFit,
     margins: tuple[int, int],  # positions (y, x) at the edges that no fit has used
-    facts: dict[str, Any],  # of the shared fit
+    facts: dict[str, object],  # of the shared fit
 ) -> Refined:
     """Returns the density with the columns of a fit where they are accepted."""
     known = scan.known
@@ -342,7 +342,7 @@ def _first_microscope(known: KnownScan) -> MicroscopeValues:
     )
 
 
-def _described(columns: ColumnDensity, state: State, edges_angstrom: Floats) -> dict[str, Any]:
+def _described(columns: ColumnDensity, state: State, edges_angstrom: Floats) -> dict[str, object]:
     """Returns the fitted numbers as a result's file holds them: Å, rad, mrad.
 
     Columns' places begin at the scan's first position.

@@ -167,7 +167,7 @@ def override(recording: Recording, overrides: CalibrationOverrides) -> Recording
     return known
 
 
-def _differences(recording: Recording, given: dict[str, Any]) -> list[str]:
+def _differences(recording: Recording, given: dict[str, object]) -> list[str]:
     """Returns a line for each given number that is far from what the file states."""
     lines = []
     for name, title in REQUIRED.items():

@@ -175,16 +175,17 @@ def write_sample(
     bundle = create_group(group, "metadatabundle", "metadatabundle")
     if calibration:
         _write_metadata(create_group(bundle, "calibration", "metadata", "Calibration"), calibration)
-    for name, array_axis in axes.items():
-        array = create_group(
-            group, name, "array", "DataCube" if name == "cbed" and calibration else "Array"
-        )
+    units = UNITS | OPTIONAL_UNITS
+    for name, axes_of_array in axes.items():
+        is_patterns = name == "cbed"
+        emd_class = "DataCube" if is_patterns and calibration else "Array"
+        array = create_group(group, name, "array", emd_class)
         if "data" not in array:
-            shape = [len(axis.coordinates) for axis in array_axis]
+            shape = [len(axis.coordinates) for axis in axes_of_array]
             values = arrays[name]
-            stored = storage(shape, values.itemsize, compression if name == "cbed" else "none")
+            stored = storage(shape, values.itemsize, compression if is_patterns else "none")
             array.create_dataset("data", data=values.reshape(shape), **stored)
-        _describe_array(array, (UNITS | OPTIONAL_UNITS)[name], array_axis)
+        _describe_array(array, units[name], axes_of_array)
     group["cbed"].create_dataset("positions_angstrom", data=sample.provenance["positions_angstrom"])
 
 

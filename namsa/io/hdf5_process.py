@@ -12,7 +12,7 @@ import math
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 import h5py
 import numpy as np
@@ -32,6 +32,18 @@ COMPRESSION = 4096  # largest ratio of declared to stored bytes; gzip reaches 10
 Selection = Sequence[Sequence[int]]  # [start, stop] per axis
 
 
+class ItemDescription(TypedDict):
+    """A group, a dataset, or what else is in a file."""
+
+    kind: Literal["group", "dataset", "other"]
+    path: str
+    # of a dataset alone
+    shape: NotRequired[list[int]]
+    dtype: NotRequired[str]  # empty for what is not numbers
+    chunks: NotRequired[list[int] | None]
+    refused: NotRequired[str]  # why it is not read; empty for one that is
+
+
 class Hdf5Reader(Hdf5Objects):
     """Answers requests about one open file.
 
@@ -44,7 +56,7 @@ class Hdf5Reader(Hdf5Objects):
         super().__init__(path)
         self._shared = shared
 
-    def find(self, name: str) -> dict[str, Any] | None:
+    def find(self, name: str) -> ItemDescription | None:
         """Describes a group or a dataset; links on the way are followed. `None` if there is
         none.
         """
@@ -77,7 +89,7 @@ class Hdf5Reader(Hdf5Objects):
         """
         return self.attributes(path, [name]).get(name)
 
-    def attributes(self, path: str, names: Sequence[str]) -> dict[str, Any]:
+    def attributes(self, path: str, names: Sequence[str]) -> dict[str, object]:
         """Returns those of some attributes of which `attribute` is not `None`."""
         owner = self._open(path)
         values = {}
@@ -213,7 +225,7 @@ class Hdf5Reader(Hdf5Objects):
             if len(visited) > OBJECTS:
                 raise Refused(f"it holds more than {OBJECTS} objects: name the data with --dataset")
 
-    def _describe(self, path: str) -> dict[str, Any]:
+    def _describe(self, path: str) -> ItemDescription:
         """Describes a group, a dataset, or what else there is."""
         item = self._open(path)
         if isinstance(item, h5py.h5g.GroupID):
@@ -222,7 +234,7 @@ class Hdf5Reader(Hdf5Objects):
             return {"kind": "other", "path": path}
         created = item.get_create_plist()
         layout = created.get_layout()
-        described: dict[str, Any] = {
+        described: ItemDescription = {
             "kind": "dataset",
             "path": path,
             "shape": [],
@@ -268,7 +280,7 @@ class ConfinedHdf5Reader(Hdf5Reader):
             limit("NOFILE", 0)
 
 
-def _refusal(item: h5py.h5d.DatasetID, described: dict[str, Any]) -> str:
+def _refusal(item: h5py.h5d.DatasetID, described: ItemDescription) -> str:
     """Returns why a dataset is not read, or an empty text."""
     shape = described["shape"]
     chunks = described["chunks"]

@@ -7,7 +7,7 @@ Every reader ends here, so that what the caller says of the layout holds for eve
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
@@ -15,7 +15,13 @@ from namsa.base.text import shorten
 from namsa.io.file_axes import NO_AXIS, FileAxis, origin_angstrom
 from namsa.io.frames import scan_of_frames
 from namsa.io.read_options import FRAME_AXES, SCAN_AXES, ReadOptions
-from namsa.io.recording import PatternArray, PatternView, Recording
+from namsa.io.recording import (
+    CalibrationFacts,
+    PatternArray,
+    PatternView,
+    Recording,
+    RecordingFacts,
+)
 from namsa.io.stored_calibration import StoredCalibration, calibration_of_axes
 
 USUAL = {3: FRAME_AXES, 4: SCAN_AXES, 5: ("t", *SCAN_AXES)}  # by the number of axes
@@ -108,7 +114,12 @@ class Layout:
     notes: tuple[str, ...] = ()  # what is left out or assumed, one line each
 
     def recording(
-        self, kind: str, path: Path | str, *, notes: Sequence[str] = (), **facts: Any
+        self,
+        kind: str,
+        path: Path | str,
+        *,
+        notes: Sequence[str] = (),
+        **facts: Unpack[RecordingFacts],
     ) -> Recording:
         """Returns the recording of the scan in a file of a kind. The notes come before those about
         the layout.
@@ -123,12 +134,22 @@ class Layout:
 
     def calibration(
         self, stored: Sequence[FileAxis], known: StoredCalibration | None = None
-    ) -> dict[str, Any]:
+    ) -> CalibrationFacts:
         """Returns what the stored axes say that `known` does not, by the names of `Recording`."""
         axes = self.arranged(stored)
         calibration = known or calibration_of_axes(axes, self.data.shape)
-        origin = origin_angstrom(axes[0]), origin_angstrom(axes[1])
-        return vars(calibration) | {"scan_origin_angstrom": origin}
+        return {
+            "scan_step_angstrom": calibration.scan_step_angstrom,
+            "scan_origin_angstrom": (origin_angstrom(axes[0]), origin_angstrom(axes[1])),
+            "pixel_mrad": calibration.pixel_mrad,
+            "pixel_inverse_angstrom": calibration.pixel_inverse_angstrom,
+            "centre_pixels": calibration.centre_pixels,
+            "rotation_deg": calibration.rotation_deg,
+            "flip": calibration.flip,
+            "ellipse": calibration.ellipse,
+            "centre_slope": calibration.centre_slope,
+            "reasons": calibration.reasons,
+        }
 
 
 def arrange(

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,34 @@ from namsa.base.files import Closing
 from namsa.base.text import described
 from namsa.io.confined_library import DamagedFileError
 from namsa.io.part import Window
+
+
+class CalibrationFacts(TypedDict, total=False):
+    """The scan and the detector that the axes of a file describe; see `Recording`."""
+
+    scan_step_angstrom: Pair | None
+    scan_origin_angstrom: Pair
+    pixel_mrad: Pair | None
+    pixel_inverse_angstrom: Pair | None
+    centre_pixels: Pair | None
+    rotation_deg: float | None
+    flip: bool | None
+    ellipse: Pair | None
+    centre_slope: tuple[Pair, Pair] | None
+    reasons: Mapping[str, str]
+
+
+class RecordingFacts(CalibrationFacts, total=False):
+    """What a file says of a scan; see `Recording`."""
+
+    energy_ev: float | None
+    semiangle_mrad: float | None
+    normalised: bool
+    metadata: Mapping[str, object]
+    limit_mrad: float
+    thickness_angstrom: float | None
+    aperture_edge: str
+    bad_pixels: tuple[tuple[int, int], ...]
 
 
 class PatternArray(Protocol):

@@ -7,7 +7,6 @@ All are views: patterns are put in their places as they are read.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -168,24 +167,19 @@ def forwards(recording: Recording) -> Recording:
     flips = (*scan_flips, *detector_flips)
     if not any(flips):
         return recording
-    changed: dict[str, Any] = {"data": FlippedAxes(recording.data, flips)}
-    for name in ("scan_step_angstrom", "pixel_mrad", "pixel_inverse_angstrom"):
-        pair = getattr(recording, name)
-        if pair is not None:
-            changed[name] = (abs(pair[0]), abs(pair[1]))
-    if steps is not None:
-        origin = list(recording.scan_origin_angstrom)
-        for axis in range(2):
-            if scan_flips[axis]:
-                origin[axis] += (recording.shape[axis] - 1) * steps[axis]
-        changed["scan_origin_angstrom"] = tuple(origin)
+    origin_y, origin_x = recording.scan_origin_angstrom
+    if steps is not None and scan_flips[0]:
+        origin_y += (recording.shape[0] - 1) * steps[0]
+    if steps is not None and scan_flips[1]:
+        origin_x += (recording.shape[1] - 1) * steps[1]
     last = (recording.shape[2] - 1, recording.shape[3] - 1)
-    if recording.centre_pixels is not None:
-        centre = list(recording.centre_pixels)
-        for axis in range(2):
-            if detector_flips[axis]:
-                centre[axis] = last[axis] - centre[axis]
-        changed["centre_pixels"] = tuple(centre)
+    centre = recording.centre_pixels
+    if centre is not None:
+        centre_row, centre_column = centre
+        centre = (
+            last[0] - centre_row if detector_flips[0] else centre_row,
+            last[1] - centre_column if detector_flips[1] else centre_column,
+        )
     bad_pixels = []
     for row, column in recording.bad_pixels:
         flipped_row = last[0] - row if detector_flips[0] else row
@@ -194,8 +188,21 @@ def forwards(recording: Recording) -> Recording:
     named = [name for name, is_flipped in zip(names, flips, strict=True) if is_flipped]
     line = f"{' and '.join(named)} runs backwards in the file (a negative step), and is flipped"
     return replace(
-        recording, **changed, bad_pixels=tuple(bad_pixels), notes=(*recording.notes, line)
+        recording,
+        data=FlippedAxes(recording.data, flips),
+        scan_step_angstrom=_absolute(steps),
+        pixel_mrad=_absolute(recording.pixel_mrad),
+        pixel_inverse_angstrom=_absolute(recording.pixel_inverse_angstrom),
+        scan_origin_angstrom=(origin_y, origin_x),
+        centre_pixels=centre,
+        bad_pixels=tuple(bad_pixels),
+        notes=(*recording.notes, line),
     )
+
+
+def _absolute(pair: Pair | None) -> Pair | None:
+    """Returns a pair without its signs; `None` stays."""
+    return None if pair is None else (abs(pair[0]), abs(pair[1]))
 
 
 def _negative(pair: Pair | None) -> tuple[bool, bool]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from namsa.base.arrays import Array
+from namsa.base.arrays import Array, Pair
 from namsa.base.errors import InputError
 from namsa.base.text import shorten
 from namsa.io.part import Span, Window
@@ -137,34 +137,34 @@ def windowed(
     )
     data = PartOfPatterns(recording.data, (rows, columns, pixel_rows, pixel_columns))
     patterns = data if side == 1 else BinnedPatterns(data, side)
-    changed = _calibration(recording, window)
-    bad_pixels = window.bad_pixels_of(recording.bad_pixels)
+    centre_pixels = recording.centre_pixels
+    if centre_pixels is not None:
+        centre_pixels = window.pixel_of(centre_pixels)
     return replace(
         recording,
         data=patterns,
-        bad_pixels=bad_pixels,
+        pixel_mrad=_times(recording.pixel_mrad, window.binning),
+        pixel_inverse_angstrom=_times(recording.pixel_inverse_angstrom, window.binning),
+        centre_pixels=centre_pixels,
+        scan_origin_angstrom=_scan_origin(recording, window),
+        bad_pixels=window.bad_pixels_of(recording.bad_pixels),
         notes=(*recording.notes, *notes),
         window=window,
-        **changed,
     )
 
 
-def _calibration(recording: Recording, window: Window) -> dict[str, Any]:
-    """Returns the numbers of a recording that are others for the part, by their names."""
-    changed: dict[str, Any] = {}
-    for name in ("pixel_mrad", "pixel_inverse_angstrom"):
-        pixel = getattr(recording, name)
-        if pixel is not None:
-            changed[name] = (pixel[0] * window.binning, pixel[1] * window.binning)
-    if recording.centre_pixels is not None:
-        changed["centre_pixels"] = window.pixel_of(recording.centre_pixels)
+def _times(pair: Pair | None, factor: int) -> Pair | None:
+    """Returns a pair times a factor; `None` stays."""
+    return None if pair is None else (pair[0] * factor, pair[1] * factor)
+
+
+def _scan_origin(recording: Recording, window: Window) -> Pair:
+    """Returns the place of the first position of a window, (y, x), Å."""
     step = recording.scan_step_angstrom
-    if step is not None:
-        y, x = recording.scan_origin_angstrom
-        y += window.rows.start * step[0]
-        x += window.columns.start * step[1]
-        changed["scan_origin_angstrom"] = (y, x)
-    return changed
+    if step is None:
+        return recording.scan_origin_angstrom
+    y, x = recording.scan_origin_angstrom
+    return y + window.rows.start * step[0], x + window.columns.start * step[1]
 
 
 def _cropped(recording: Recording, crop: PartOption) -> tuple[Span, Span]:

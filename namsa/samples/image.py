@@ -172,26 +172,25 @@ class Image(np.ndarray[Any, np.dtype[Any]]):
         Raises:
             InputError: If it is not above 0, or asks for more than 100 million pixels.
         """
-        wanted = _pair(sampling)
-        if not min(wanted) > 0:
+        wanted_steps = _pair(sampling)
+        if not min(wanted_steps) > 0:
             raise InputError(f"interpolate({sampling}): give a sampling above 0 {self.units}")
         stack = self._stack()
-        old = stack.shape[1:]
-        lengths = [count * step for count, step in zip(old, self.sampling, strict=True)]
-        shape = tuple(
-            max(1, round(length / step)) for length, step in zip(lengths, wanted, strict=True)
-        )
+        axes = []
+        for count, step, wanted_step in zip(
+            stack.shape[1:], self.sampling, wanted_steps, strict=True
+        ):
+            axes.append(max(1, round(count * step / wanted_step)))
+        shape = (axes[0], axes[1])
         if len(stack) * shape[0] * shape[1] > 1e8:
             raise InputError(
                 f"interpolate({sampling}) gives {shape[0]} × {shape[1]} pixels, and 100 million "
                 "are the most: give a larger sampling"
             )
-        step = [length / count for length, count in zip(lengths, shape, strict=True)]
-        origin = [
-            origin_before + (new - old) / 2
-            for origin_before, new, old in zip(self.pixels.origin, step, self.sampling, strict=True)
-        ]
-        pixels = PixelGrid(step, origin, self.pixels.limit)
+        old_step = np.array(self.sampling)
+        step = np.array(stack.shape[1:]) * old_step / shape
+        origin = np.array(self.pixels.origin) + (step - old_step) / 2
+        pixels = PixelGrid(step.tolist(), origin.tolist(), self.pixels.limit)
         finer = np.array([resampled(image, shape) for image in stack])
         return Image(finer, self._facts._replace(pixels=pixels))._like(self)
 

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from namsa.base.arrays import Floats
+from namsa.base.provenance_values import Provenance
 from namsa.base.version import __version__
 from namsa.crystals.sites import SITE_ARRAYS
 from namsa.physics.detector import sampling_and_origin
@@ -93,7 +94,7 @@ def serialise(
     bonding: Mapping[str, object] | None,
     *,
     of_scattering: bool = False,
-) -> dict[str, Any]:
+) -> Provenance:
     """Returns the description of a simulation by the names of the arguments of `namsa.simulate`.
 
     What the program chose is in it where it did, and what has its default in all older samples is
@@ -131,7 +132,7 @@ def serialise(
 
 
 def describe(
-    settings: Mapping[str, Any],  # what `serialise` returns
+    settings: Provenance,  # what `serialise` returns
     grid: Grid,
     *,
     wavelength: float,  # electron wavelength, Å
@@ -144,7 +145,7 @@ def describe(
     warnings: Sequence[str],  # the texts of the warnings
     # What is known of the error of chosen pixels and slices; `None` of given ones.
     evidence: Mapping[str, object] | None = None,
-) -> dict[str, Any]:
+) -> Provenance:
     """Returns the provenance of a sample."""
     pitch, origin = sampling_and_origin(grid, wavelength, settings["detector"])
     provenance = _given(plain(settings)) | {
@@ -173,7 +174,7 @@ def describe(
 
 
 def fingerprint(
-    settings: Mapping[str, Any], snapshots: Sequence[ase.Atoms], positions: Floats, backend: str
+    settings: Provenance, snapshots: Sequence[ase.Atoms], positions: Floats, backend: str
 ) -> str:
     """Returns a digest of everything that the bits of a simulation's patterns depend on.
 
@@ -198,7 +199,7 @@ def fingerprint(
     return digest.hexdigest()
 
 
-def _given(values: dict[str, Any]) -> dict[str, Any]:
+def _given(values: Provenance) -> Provenance:
     """Returns settings without those of `_OPTIONAL` that are not given.
 
     Samples that were made before these settings came have none of them either.

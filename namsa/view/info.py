@@ -12,6 +12,7 @@ from namsa.base.arrays import Array, Floats
 from namsa.base.pixels import OPTIONAL_UNITS, UNITS, array_axes, sample_arrays
 from namsa.base.provenance_values import Provenance
 from namsa.dataset import manifest, shards
+from namsa.dataset.entry import SPLITS, Entry
 from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.strata import Strata, count_strata
 from namsa.io.hdf5_items import Hdf5Dataset
@@ -106,34 +107,34 @@ def describe_dataset(directory: Path) -> DatasetInfo:
     header = manifest.read_header(directory)
     entries = manifest.read(directory)
     paths = shards.shard_paths(directory)
-    skipped = 0
-    for entry in entries:
-        skipped += bool(entry.skipped)
-    with shards.Dataset(directory) as data:
-        present = [entry for entry in entries if entry.id in data]
-        first = _describe_record(data, present[0].id) if present else None
-        failures = unresolved_failures(directory, header["samples_hash"], data.ids)
-    materials = {entry.material for entry in present}
-    sizes = Counter(entry.split for entry in present)
-    stored_bytes = 0
-    for path in paths:
-        stored_bytes += path.stat().st_size
+    first_record = None
+    with shards.Dataset(directory) as dataset:
+        present = [entry for entry in entries if entry.id in dataset]
+        if present:
+            first_record = _describe_record(dataset, present[0].id)
+        failures = unresolved_failures(directory, header["samples_hash"], dataset.ids)
     return DatasetInfo(
         path=str(directory),
         entries=len(entries),
-        skipped=skipped,
+        skipped=sum(bool(entry.skipped) for entry in entries),
         failed=len(failures),
         failures=failures,
         samples=len(present),
-        materials=len(materials),
-        splits={name: sizes[name] for name in ("train", "dev", "test")},
+        materials=len({entry.material for entry in present}),
+        splits=_split_sizes(present),
         strata=count_strata(present),
         merged=header.get("merged", {}),
         shards=len(paths),
-        bytes=stored_bytes,
-        first=first,
+        bytes=sum(path.stat().st_size for path in paths),
+        first=first_record,
         ids=[entry.id for entry in present],
     )
+
+
+def _split_sizes(entries: Sequence[Entry]) -> dict[str, int]:
+    """Returns the number of samples by split."""
+    sizes = Counter(entry.split for entry in entries)
+    return {name: sizes[name] for name in SPLITS}
 
 
 def describe_file(path: Path) -> FileInfo:

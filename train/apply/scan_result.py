@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from namsa.base.errors import InputError
 from namsa.base.files import check_output
 from namsa.base.markup import element
 from namsa.base.pixels import PixelGrid
+from namsa.base.provenance_values import Provenance
 from namsa.base.text import described, printable
 from namsa.cli.calibration_options import calibration_overrides, layout
 from namsa.io import hdf5
@@ -37,7 +38,7 @@ class ScanResult(ABC):
     """The result of a network for a scan."""
 
     pixels: PixelGrid  # pixels of the maps, Å
-    provenance: dict[str, Any]  # data, network, and under "notes" the notes; JSON types only
+    provenance: Provenance  # data, network, and under "notes" the notes; JSON types only
     group: ClassVar[str]  # group of the maps in a file
 
     @property
@@ -128,7 +129,7 @@ class ScanResult(ABC):
         """Returns arrays that are written beside the maps, with axes of their own."""
         return {}
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, object]:
         """Returns facts that are written beside the provenance; JSON types only."""
         return {}
 
@@ -160,7 +161,7 @@ def write_result(
         console.print(printable(line), highlight=False, soft_wrap=True)
 
 
-def scan_arguments(options: argparse.Namespace) -> dict[str, Any]:
+def scan_arguments(options: argparse.Namespace) -> dict[str, object]:
     """Returns what the options say about the scan, as keywords of the functions that apply a
     network.
     """

@@ -76,10 +76,14 @@ def _job_command(options: argparse.Namespace) -> list[str]:
     """Returns the command line of one process of a job."""
     command = [sys.executable, "-m", PACKAGE, str(options.config)]
     command += [f"--set={override}" for override in options.overrides]
-    command += ["--run-dir", str(options.run_dir)] if options.run_dir else []
-    command += ["--home", str(options.home)] if options.home else []
-    command += ["--force"] if options.force else []
-    command += ["--ended", str(options.exit_code_file)] if options.exit_code_file else []
+    if options.run_dir:
+        command += ["--run-dir", str(options.run_dir)]
+    if options.home:
+        command += ["--home", str(options.home)]
+    if options.force:
+        command.append("--force")
+    if options.exit_code_file:
+        command += ["--ended", str(options.exit_code_file)]
     return command
 
 

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import make_folder, write_text_atomic
@@ -309,25 +309,25 @@ def _seconds_behind(exchange: Path, place: LaunchedRank, deadline: float) -> flo
     return max(0.0, read_typed(float, path, REPEAT) - time.time())
 
 
-def _collect(folder: Path, kind: str, count: int) -> list[dict[str, Any]]:
+def _collect(folder: Path, kind: str, count: int) -> list[dict[str, object]]:
     """Returns the reports in files of a kind, when there are so many files, or `WAIT_S` after the
     last one came.
     """
-    reports: list[dict[str, Any]] = []
+    reports: list[dict[str, object]] = []
     seen: set[str] = set()
     deadline = time.monotonic() + WAIT_S
     while True:
         for path in sorted(folder.glob(f"{kind}-*.json")):
             if path.name not in seen:
                 seen.add(path.name)
-                reports += read_typed(list[dict[str, Any]], path, REPEAT)
+                reports += read_typed(list[dict[str, object]], path, REPEAT)
                 deadline = time.monotonic() + WAIT_S
         if len(seen) >= count or time.monotonic() > deadline:
             return reports
         time.sleep(POLL_S)
 
 
-def _read(values: dict[str, Any]) -> RankReport:
+def _read(values: dict[str, object]) -> RankReport:
     """Returns a rank's report, with the time by which its clock is ahead: it has written later than
     it is here.
     """

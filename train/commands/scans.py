@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from namsa.cli.calibration_options import add_calibration, add_layout_options
 from namsa.cli.command_parser import CommandParser
@@ -26,8 +25,8 @@ def add_scan_commands(parser: CommandParser) -> None:
                 "for --calibration; `namsa show --html` makes a page of its patterns.",
             )
             command.set_defaults(scan_command=(task, index))
-            many: dict[str, Any] = {} if spec.runs_itself else {"nargs": "+"}
-            command.add_argument("data", type=Path, metavar="DATA", help=spec.data, **many)
+            count = None if spec.runs_itself else "+"
+            command.add_argument("data", type=Path, nargs=count, metavar="DATA", help=spec.data)
             command.add_argument(
                 "--checkpoint",
                 required=True,

@@ -6,7 +6,7 @@ sections of the other kinds are in their folders, `train/strategies/exchange`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -73,7 +73,7 @@ class ExchangeSection(KindSection):
         """
         return self
 
-    def modelled(self, moments: int) -> dict[str, Any]:
+    def modelled(self, moments: int) -> dict[str, object]:
         """Returns fields of `train.scaling.strategy.Strategy`. Raises InputError if the model lacks
         this kind.
         """
@@ -161,7 +161,7 @@ class Allreduce(FusedGroups):
     def horovod_settings(self) -> dict[str, int]:
         return super().horovod_settings() | {"HIERARCHICAL_ALLREDUCE": int(self.hierarchical)}
 
-    def modelled(self, moments: int) -> dict[str, Any]:
+    def modelled(self, moments: int) -> dict[str, object]:
         """See `ExchangeSection`. Reductions that are not hierarchical are NCCL's trees."""
         return {
             "groups": self.groups,

@@ -34,6 +34,14 @@ class Readable(Protocol):
         ...
 
 
+class SampleReader(Protocol):
+    """The method of `namsa.dataset.shards.Dataset` that evaluation calls."""
+
+    def read(self, sample_id: str) -> Record:
+        """Returns a sample."""
+        ...
+
+
 @dataclass(frozen=True)
 class WithTarget:
     """Samples with another target in place of the density, as training reads them (`view`) and

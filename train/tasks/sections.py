@@ -1,6 +1,6 @@
 """The sections of the tasks in a configuration."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -24,7 +24,7 @@ def _known(task: str) -> str:
     return task
 
 
-def _add_names(schema: dict[str, Any]) -> None:
+def _add_names(schema: dict[str, object]) -> None:
     """Adds the names of the tasks to the JSON schema of the key."""
     schema["enum"] = registry.names()
 
@@ -44,7 +44,7 @@ class TaskSections(Section):
     segment: Segment = Segment()
     embed: Embed = Embed()
     estimate: Estimate = Estimate()
-    arguments: dict[str, Any] = Field(
+    arguments: dict[str, object] = Field(
         {}, description="arguments of a task of another package, by names that it knows"
     )
 

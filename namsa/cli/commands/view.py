@@ -3,6 +3,7 @@
 import argparse
 import os
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from namsa.dataset import shards
 from namsa.dataset.empty import check_not_empty
 from namsa.exchange import stemdl
 from namsa.figures.density_figure import MapPanel, density_figure
+from namsa.figures.page_images import PageImage
 from namsa.figures.panels import write_figure
 from namsa.figures.sample_figure import show as show_sample
 from namsa.io.formats import frame_files, zarr_store
@@ -70,16 +72,13 @@ def _print_stemdl(options: argparse.Namespace) -> None:
     with stemdl.open_stemdl(options.path) as file:
         first_sample = file.read(file.names[0])
         arrays = {"patterns": first_sample.patterns, "potential": first_sample.potential}
-        facts = {
-            "samples": len(file.names),
-            **{
-                name: f"{list(array.shape)} {array.dtype}"
-                for name, array in arrays.items()
-                if array is not None
-            },
-            **({"attributes": first_sample.attributes} if first_sample.attributes else {}),
-            "notes": list(file.notes),
-        }
+        facts: dict[str, object] = {"samples": len(file.names)}
+        for name, array in arrays.items():
+            if array is not None:
+                facts[name] = f"{list(array.shape)} {array.dtype}"
+        if first_sample.attributes:
+            facts["attributes"] = first_sample.attributes
+        facts["notes"] = list(file.notes)
         if options.json:
             print_json(list(file.names) if options.ids else facts)
         elif options.ids:
@@ -88,15 +87,17 @@ def _print_stemdl(options: argparse.Namespace) -> None:
         else:
             print_line(str(options.path))
             for name, value in facts.items():
-                lines: list[object]
-                if isinstance(value, dict):
-                    lines = [
-                        f"{key} = {shorten(str(stated), 120)}" for key, stated in value.items()
-                    ]
-                else:
-                    lines = value if isinstance(value, list) else [value]
-                for line in lines:
+                for line in _lines_of(value):
                     print_line(f"  {name:9} {line}")
+
+
+def _lines_of(value: object) -> list[object]:
+    """Returns a fact in lines: attributes and notes have one each."""
+    if isinstance(value, dict):
+        return [f"{key} = {shorten(str(stated), 120)}" for key, stated in value.items()]
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def _described_recording(options: argparse.Namespace) -> RecordingInfo:
@@ -118,15 +119,7 @@ def _print_density(options: argparse.Namespace) -> None:
     maps = read_images(options.path)
     with sample_file.open_samples(options.path) as trees:
         provenance = next(iter(trees.values())).provenance()
-    facts = {
-        image.title.lower(): {
-            "shape": list(image.image.shape),
-            "units": image.units,
-            "pixel_angstrom": [float(step) for step in image.grid.step],
-            "least_mean_most": [float(f(image.image)) for f in (np.nanmin, np.nanmean, np.nanmax)],
-        }
-        for image in maps
-    }
+    facts = {image.title.lower(): _map_facts(image) for image in maps}
     if options.json:
         print_json({"path": str(options.path), "maps": facts, "provenance": provenance})
         return
@@ -134,13 +127,38 @@ def _print_density(options: argparse.Namespace) -> None:
         f"{options.path}: a reconstruction of {provenance.get('data')} by {provenance.get('model')}"
     )
     for name, fact in facts.items():
-        (ny, nx), (dy, dx) = fact["shape"], fact["pixel_angstrom"]
+        ny, nx = fact["shape"]
+        dy, dx = fact["pixel_angstrom"]
         low, mean, high = fact["least_mean_most"]
         numbers = f"{low:.4g} to {high:.4g}, mean {mean:.4g} {fact['units']}".rstrip()
         print_line(f"  {name:12} {ny} × {nx} pixels of {dy:.4g} × {dx:.4g} Å, {numbers}")
     earlier_notes: list[str] = provenance.get("said", [])  # the key of files of earlier versions
     for note in provenance.get("notes", earlier_notes):
         print_line(f"  note: {note}")
+
+
+class MapFacts(TypedDict):
+    """A map of a reconstruction."""
+
+    shape: list[int]
+    units: str
+    pixel_angstrom: list[float]
+    least_mean_most: list[float]
+
+
+def _map_facts(image: PageImage) -> MapFacts:
+    """Returns shape, units and values of a map."""
+    values = image.image
+    return {
+        "shape": list(values.shape),
+        "units": image.units,
+        "pixel_angstrom": [float(step) for step in image.grid.step],
+        "least_mean_most": [
+            float(np.nanmin(values)),
+            float(np.nanmean(values)),
+            float(np.nanmax(values)),
+        ],
+    }
 
 
 def _is_folder_of_patterns(path: Path) -> bool:

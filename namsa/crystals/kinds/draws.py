@@ -21,14 +21,14 @@ class Draws:
         used: The parameters that were drawn or given so far, by name.
     """
 
-    def __init__(self, seed: int, given: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, seed: int, given: Mapping[str, object] | None = None) -> None:
         """Starts anew from a seed.
 
         Args:
             given: Values to take in place of drawn ones, by name.
         """
         self.rng = np.random.default_rng(seed)
-        self.used: dict[str, Any] = {}
+        self.used: dict[str, object] = {}
         self._given = dict(given or {})
 
     def uniform(self, name: str, drawn: tuple[float, float], allowed: tuple[float, float]) -> float:

@@ -69,14 +69,11 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         )
         calibration = layout.calibration(described)
         if layout.axes[0] is None:  # frames, of which a file says no step
-            calibration["reasons"] = {
-                name: reason
-                for name, reason in calibration["reasons"].items()
-                if name != "scan_step_angstrom"
-            }
-        created = _group(
-            _group(tags, "source"), "Tags at creation"
-        )  # of an image that was cut from another
+            reasons = dict(calibration["reasons"])
+            reasons.pop("scan_step_angstrom", None)
+            calibration["reasons"] = reasons
+        # of an image that was cut from another
+        created = _group(_group(tags, "source"), "Tags at creation")
         microscope = _group(tags, "Microscope Info") or _group(created, "Microscope Info")
         voltage = as_number(microscope.get("Voltage"), 0.0)
         yield layout.recording(

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from namsa.io.formats.direct_electron import server_info
 from namsa.io.frames import file_frames
 from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
-from namsa.io.recording import Recording
+from namsa.io.recording import Recording, RecordingFacts
 
 NAME = "MRC"
 SUFFIXES = (".mrc", ".mrcs")
@@ -75,13 +75,16 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         info = server_info(path, sections - sum(options.skip_frames))
         stated = None if info is None else info.scan_shape
         layout = arrange(frames, options, path, stated=stated)
-        known: dict[str, Any] = {}
+        known: RecordingFacts = {}
+        notes: tuple[str, ...] = ()
         metadata = {"frames": sections, "extended_header": kind.strip("\0 ") or None}
         if info is not None:
             has_stated_shape = layout.data.shape[:2] == info.scan_shape
             step = info.scan_step_angstrom if has_stated_shape else None
-            known = {"scan_step_angstrom": step, "energy_ev": info.energy_ev, "notes": info.notes}
+            known = {"scan_step_angstrom": step, "energy_ev": info.energy_ev}
+            notes = info.notes
             metadata |= info.metadata
         if 1e3 < voltage < 1e7:
             known["energy_ev"] = voltage
-        yield layout.recording(NAME, path, metadata=metadata, **known)
+        known["metadata"] = metadata
+        yield layout.recording(NAME, path, notes=notes, **known)

@@ -112,15 +112,18 @@ def _from_archive(path: Path, file: BinaryIO, options: ReadOptions) -> Recording
         ) from None
     listed = properties.get("dimensional_calibrations", properties.get("spatial_calibrations"))
     axes = swift_axes(listed) if isinstance(listed, list) else []
-    axes = axes if len(axes) == len(patterns.shape) else [NO_AXIS] * len(patterns.shape)
+    if len(axes) != len(patterns.shape):
+        axes = [NO_AXIS] * len(patterns.shape)
     layout = arrange(patterns, options, path, order=axis_order(axes))
-    known = layout.calibration(axes)
+    calibration = layout.calibration(axes)
+    if not listed:
+        calibration["reasons"] = {}
     return layout.recording(
         "Nion Swift" if listed else NAME,
         path,
         energy_ev=swift_beam(properties).energy_ev,
         metadata={"dataset": member.filename.removesuffix(".npy")},
-        **(known if listed else known | {"reasons": {}}),
+        **calibration,
     )
 
 

@@ -9,10 +9,10 @@ Source: C. B. Boothroyd, "TIA file format" (er-c.org/cbb/info/TIAformat).
 
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -65,10 +65,10 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         except struct.error:
             raise InputError(f"{path} is cut short: it ends within its header") from None
         data = read_at(file, ELEMENT.itemsize, int(offsets[0]))
-        element: np.void | None = (
-            np.frombuffer(data, ELEMENT)[0] if len(data) == ELEMENT.itemsize else None
-        )
-        if element is None or int(element["type"]) not in TYPES:
+        if len(data) < ELEMENT.itemsize:
+            raise InputError(f"{path} is damaged: its first image has no known type")
+        element: np.void = np.frombuffer(data, ELEMENT)[0]
+        if int(element["type"]) not in TYPES:
             raise InputError(f"{path} is damaged: its first image has no known type")
         stored = np.dtype(TYPES[int(element["type"])])
         rows = int(element["rows"])
@@ -107,7 +107,16 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         )
 
 
-def _scan_step(grid: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+class TiaAxis(TypedDict):
+    """An axis of a series."""
+
+    size: int
+    step: float | None  # `None` where it is not finite
+    description: str
+    units: str
+
+
+def _scan_step(grid: Sequence[TiaAxis]) -> tuple[float, float] | None:
     """Returns the scan's step (y, x) in Å from its axes (x, y); `None` if a unit is not stated."""
     if len(grid) != AXES:
         return None
@@ -116,9 +125,9 @@ def _scan_step(grid: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
         unit_angstrom = angstrom_per_unit(axis["units"])
         if not unit_angstrom:
             return None
+        if not axis["step"]:
+            return None
         steps.append(abs(axis["step"] * unit_angstrom))
-    if not np.isfinite(steps).all() or min(steps) == 0:
-        return None
     return steps[1], steps[0]
 
 
@@ -129,7 +138,7 @@ def is_images(path: Path) -> bool:
     return head.startswith(MAGIC) and struct.unpack_from("<H", head, 6)[0] == IMAGES
 
 
-def _read_header(path: Path, file: BinaryIO) -> tuple[list[dict[str, Any]], npt.NDArray[np.int64]]:
+def _read_header(path: Path, file: BinaryIO) -> tuple[list[TiaAxis], npt.NDArray[np.int64]]:
     """Returns the scan's axes, fastest first, and the byte at which each image begins."""
     _, _, version, kind, _, _, valid = struct.unpack("<3H4i", file.read(22))
     offset = "q" if version >= WIDE_OFFSETS else "i"
@@ -147,7 +156,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[list[dict[str, Any]], npt.
         raise InputError(
             f"{path} is damaged or cut short: it states {valid} images at byte {table} of {length}"
         )
-    axes = []
+    axes: list[TiaAxis] = []
     for _ in range(dimensions):
         size, _, step, _ = struct.unpack("<iddi", file.read(24))
         axes.append(

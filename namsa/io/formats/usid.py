@@ -120,18 +120,19 @@ def _grid(data: Hdf5Dataset, kind: str, count: int, path: Path) -> UsidGrid:
             f"{DIMENSIONS} of positions and {DIMENSIONS} of pixels"
         )
     changes = [np.count_nonzero(np.diff(indices[dimension])) for dimension in used]
-    slow, fast = used if changes[0] <= changes[1] else reversed(used)
+    if changes[0] <= changes[1]:
+        slow, fast = used
+    else:
+        fast, slow = used
     shape = (sizes[slow], sizes[fast])
     expected = np.indices(shape).reshape(DIMENSIONS, -1)
     if math.prod(shape) != count or not np.array_equal(indices[[slow, fast]], expected):
         raise InputError(
             f"{place} are no full grid of {shape[0]}x{shape[1]} in rows: {count} values are stored"
         )
-    axes = [
-        _axis(data, kind, dimension, indices, values, sizes[dimension])
-        for dimension in (slow, fast)
-    ]
-    return UsidGrid(shape, (axes[0], axes[1]))
+    slow_axis = _axis(data, kind, slow, indices, values, shape[0])
+    fast_axis = _axis(data, kind, fast, indices, values, shape[1])
+    return UsidGrid(shape, (slow_axis, fast_axis))
 
 
 def _table(stored: object, kind: str, count: int) -> Array | None:

@@ -49,11 +49,10 @@ def describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
         for axis, side in (("Y", "height"), ("X", "width"))
     ]
     calibration = layout.calibration([*axes, NO_AXIS])
-    stated = {
-        name: reason
-        for name, reason in calibration["reasons"].items()
-        if name == "pixel_mrad" and units
-    }
+    reasons: dict[str, str] = {}
+    if units and "pixel_mrad" in calibration["reasons"]:
+        reasons["pixel_mrad"] = calibration["reasons"]["pixel_mrad"]
+    calibration["reasons"] = reasons
     optics = _inner(metadata, "Optics")
     semiangle = positive(optics.get("BeamConvergence"))
     return layout.recording(
@@ -62,7 +61,7 @@ def describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
         energy_ev=positive(optics.get("AccelerationVoltage")),
         semiangle_mrad=semiangle and 1e3 * semiangle,
         metadata={"dataset": data.name.removeprefix("/"), "frames": data.shape[2]},
-        **(calibration | {"reasons": stated}),
+        **calibration,
     )
 
 

@@ -34,10 +34,11 @@ from namsa.io.hdf5_items import Hdf5Dataset
 from namsa.io.hdf5_process import COMPRESSION, UNWRITTEN_BYTES
 from namsa.io.layout import arrange, only_array
 from namsa.io.read_options import ReadOptions
-from namsa.io.recording import PatternView, Recording
+from namsa.io.recording import CalibrationFacts, PatternView, Recording
 from namsa.io.safe_hdf5 import Hdf5File
 from namsa.io.units import as_number, finite, positive
 
+Json = dict[str, Any]  # attributes and metadata of a store, which are checked where they are read
 NAME = "Zarr"
 SUFFIXES = (".zarr", ".zspy", ".zip")
 
@@ -188,6 +189,9 @@ def _describe(files: Files, process: _ZarrFile, options: ReadOptions) -> Recordi
     if list(array.shape) != list(metadata["shape"]):
         raise InputError(f"{path} is damaged: {name or 'its array'} has two shapes")
     layout = arrange(array, options, path, order=axis_order(described))
+    calibration = layout.calibration(described)
+    if of_quantem:
+        calibration |= of_quantem[1]
     signal = name.rpartition("/")[0]
     microscope = _attributes(files, f"{signal}/metadata/Acquisition_instrument/TEM")
     energy_kev = positive(microscope.get("beam_energy"))
@@ -198,7 +202,7 @@ def _describe(files: Files, process: _ZarrFile, options: ReadOptions) -> Recordi
         semiangle_mrad=finite(microscope.get("convergence_angle")) or None,
         normalised=_attributes(files, f"{signal}/metadata/Signal").get("quantity") == UNITS["cbed"],
         metadata={"dataset": name},
-        **layout.calibration(described) | (of_quantem[1] if of_quantem else {}),
+        **calibration,
     )
 
 
@@ -222,7 +226,7 @@ def _find(files: Files, path: Path, name: str | None) -> str:
     )
 
 
-def _array_json(files: Files, name: str) -> dict[str, Any]:
+def _array_json(files: Files, name: str) -> Json:
     """Returns the metadata of an array; empty if it is none."""
     three = files.json(f"{name}/zarr.json".lstrip("/"))
     if is_array(three):
@@ -230,9 +234,7 @@ def _array_json(files: Files, name: str) -> dict[str, Any]:
     return {} if three else files.json(f"{name}/.zarray".lstrip("/"))
 
 
-def _checked(
-    files: Files, path: Path, name: str, ranks: tuple[int, ...] = (3, 4, 5)
-) -> dict[str, Any]:
+def _checked(files: Files, path: Path, name: str, ranks: tuple[int, ...] = (3, 4, 5)) -> Json:
     """Returns the metadata of an array that holds plain numbers, packed by known codecs, in chunks
     of bounded size.
     """
@@ -279,7 +281,7 @@ def _checked(
     return metadata
 
 
-def _codecs(metadata: dict[str, Any]) -> Iterator[str]:
+def _codecs(metadata: Json) -> Iterator[str]:
     """Yields the names of all codecs."""
     for key in ("compressor", "filters", "codecs", "index_codecs"):
         listed = metadata.get(key)
@@ -311,7 +313,7 @@ def _opened(files: Files, process: _ZarrFile, name: str) -> _ZarrPatterns:
     )
 
 
-def _chunk_name(metadata: dict[str, Any], array: str) -> Callable[[tuple[int, ...]], str]:
+def _chunk_name(metadata: Json, array: str) -> Callable[[tuple[int, ...]], str]:
     """Returns what names a chunk, or a shard, by its numbers."""
     folder = array
     separator = metadata.get("dimension_separator", ".")
@@ -324,7 +326,7 @@ def _chunk_name(metadata: dict[str, Any], array: str) -> Callable[[tuple[int, ..
     return lambda numbers: f"{folder}{between}{separator.join(map(str, numbers))}".lstrip("/")
 
 
-def _packed_by_blosc(metadata: dict[str, Any], path: Path) -> bool:
+def _packed_by_blosc(metadata: Json, path: Path) -> bool:
     """Returns whether the bytes of a chunk are of Blosc."""
     used = "blosc" in _codecs(metadata)
     if used and "codecs" in metadata and metadata["codecs"][-1].get("name") != "blosc":
@@ -351,7 +353,7 @@ def _axis(files: Files, array: str, axis: int) -> FileAxis:
 
 def _quantem(
     files: Files, process: _ZarrFile, array: str, count: int
-) -> tuple[list[FileAxis], dict[str, float | bool]] | None:
+) -> tuple[list[FileAxis], CalibrationFacts] | None:
     """Returns the axes of quantem's Dataset4dstem, and its angle and exchange of axes, which are
     namsa's.
 
@@ -369,19 +371,20 @@ def _quantem(
             raise InputError(f"{files.path} is damaged: {suffix} is not of {count} axes")
         numbers.append(_opened(files, process, inside + suffix)[(slice(0, count),)].tolist())
     units = [_attributes(files, f"{inside}_units").get(str(index)) for index in range(count)]
-    axes = [
-        FileAxis(shorten(str(unit or ""), 40), *pair)
-        for unit, *pair in zip(units, *numbers, strict=True)
-    ]
+    axes = []
+    for unit, step, origin in zip(units, *numbers, strict=True):
+        axes.append(FileAxis(shorten(str(unit or ""), 40), step, origin))
     known = _attributes(files, f"{inside}_metadata")
     rotation = finite(known.get("q_to_r_rotation_ccw_deg", known.get("r_to_q_rotation_cw_deg")))
-    stated: dict[str, float | bool] = {} if rotation is None else {"rotation_deg": rotation}
-    return axes, stated | (
-        {"flip": known["q_transpose"]} if isinstance(known.get("q_transpose"), bool) else {}
-    )
+    stated: CalibrationFacts = {}
+    if rotation is not None:
+        stated["rotation_deg"] = rotation
+    if isinstance(known.get("q_transpose"), bool):
+        stated["flip"] = known["q_transpose"]
+    return axes, stated
 
 
-def _attributes(files: Files, group: str) -> dict[str, Any]:
+def _attributes(files: Files, group: str) -> Json:
     """Returns the attributes of a group; empty if there are none."""
     with suppress(InputError):
         attributes = files.json(f"{group}/.zattrs".lstrip("/")) or files.json(

@@ -118,14 +118,17 @@ def scores(rows: Sequence[Row], classes: int) -> ClassScores:
     if classes > TOP and all("top5" in row for row in rows):
         scores["top5_error"] = 1 - sum(row["top5"] for row in rows) / int(table.sum())
     if all("baseline_counts" in row for row in rows):
-        baseline_votes = []
-        for row in rows:
-            given = confusion([row], "baseline_counts", classes).sum(axis=0)
-            baseline_votes.append(int(given.argmax()))
         baseline = confusion(rows, "baseline_counts", classes)
+        votes = [_baseline_vote(row, classes) for row in rows]
         scores["baseline_balanced_accuracy"] = balanced_accuracy(baseline)
-        scores["baseline_vote_balanced_accuracy"] = _of_scans(rows, baseline_votes, classes)
+        scores["baseline_vote_balanced_accuracy"] = _of_scans(rows, votes, classes)
     return scores
+
+
+def _baseline_vote(row: Row, classes: int) -> int:
+    """Returns the class that the baseline gives to most patterns of a sample."""
+    patterns_of_class = confusion([row], "baseline_counts", classes).sum(axis=0)
+    return int(patterns_of_class.argmax())
 
 
 def counts(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> list[list[int]]:

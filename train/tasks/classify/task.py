@@ -18,7 +18,7 @@ of the same specimen were trained on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -144,7 +144,7 @@ class Classification(Task):
         return lambda entry: self._row(entry, dataset.read(entry.id), logits_of, means)
 
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
-        result: Mapping[str, Any] = scores(rows, len(self.experiment.training.classify.classes))
+        result: Mapping[str, object] = scores(rows, len(self.experiment.training.classify.classes))
         names = [name for name in NUMBERS if name in result]
         return {name: result[name] for name in names}
 

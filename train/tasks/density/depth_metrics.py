@@ -14,7 +14,6 @@ it is far below 0, so that a summary has its median.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +27,7 @@ PREDICTORS = ("network", "own_projected", "true_projected", "mean_predictor")
 class DepthErrors(TypedDict):
     """Errors of one estimate; see the module."""
 
-    r_factor: float | None  # σ|p − t| / Σ|t| of all voxels; `None` if t is zero everywhere
+    r_factor: float | None  # Σ|p − t| / Σ|t| of all voxels; `None` if t is zero everywhere
     rmse: float  # root mean square of all voxels, e/Å²
     mae: list[float]  # mean of |p − t| in each bin, e/Å²
 
@@ -74,23 +73,32 @@ def depth_scores(prediction: Array, truth: Array, mean_target: Array) -> DepthSc
 
 def summarise(scores: Sequence[DepthScores], bins: int) -> DepthSummary:
     """Returns means over samples, of which there is one at least."""
-    summary: dict[str, Any] = {}
-    for name in PREDICTORS:
-        summary[name] = _mean_errors([score[name] for score in scores])  # type: ignore[literal-required]
-    of_network = summary["network"]["r_factor"]
-    for name in ("own_projected", "true_projected"):
-        # how many times the error of the network theirs is
-        error = summary[name]["r_factor"]
-        summary[f"factor_{name}"] = None
-        if error is not None and of_network:
-            summary[f"factor_{name}"] = error / of_network
-    summary["explained"] = _defined(np.median, [score["explained"] for score in scores])
-    summary["bins"] = bins
-    summary["samples"] = len(scores)
-    return cast(DepthSummary, summary)
+    network = _mean_errors([score["network"] for score in scores])
+    own_projected = _mean_errors([score["own_projected"] for score in scores])
+    true_projected = _mean_errors([score["true_projected"] for score in scores])
+    return {
+        "network": network,
+        "own_projected": own_projected,
+        "true_projected": true_projected,
+        "mean_predictor": _mean_errors([score["mean_predictor"] for score in scores]),
+        "factor_own_projected": _factor(own_projected, network),
+        "factor_true_projected": _factor(true_projected, network),
+        "explained": _defined(np.median, [score["explained"] for score in scores]),
+        "bins": bins,
+        "samples": len(scores),
+    }
 
 
-def _mean_errors(errors: Sequence[DepthErrors]) -> dict[str, Any]:
+def _factor(errors: DepthErrors, of_network: DepthErrors) -> float | None:
+    """Returns how many times the error of the network another one is."""
+    numerator = errors["r_factor"]
+    denominator = of_network["r_factor"]
+    if numerator is None or not denominator:
+        return None
+    return numerator / denominator
+
+
+def _mean_errors(errors: Sequence[DepthErrors]) -> DepthErrors:
     """Returns the means of errors over samples."""
     return {
         "r_factor": _defined(np.mean, [error["r_factor"] for error in errors]),

@@ -8,7 +8,7 @@ results are written to `evaluation.json` and `predictions.npz`, from which the r
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 import ase
 import numpy as np
@@ -27,6 +27,7 @@ from ...experiment.inputs import Inputs
 from ...experiment.sections import Training
 from ...input import windows
 from ...input.normalisation import DataFormat
+from ...input.views import SampleReader
 from ...measure.atomic_columns import column_metrics, specimen_columns
 from ...measure.groups import sample_facts
 from ...measure.metrics import image_metrics
@@ -49,17 +50,23 @@ Predict = Callable[[Sequence[Record]], Array]
 AtomsOf = Callable[[Entry], ase.Atoms | None]
 
 
+class ShownSample(TypedDict):
+    """What the report shows of a sample, in JSON types."""
+
+    picture: pictures.EncodedPicture
+    bins: NotRequired[list[pictures.EncodedArray]]  # true and predicted bins along the beam
+
+
 @dataclass(frozen=True)
 class HeldOut:
     """One rank's share of the held-out samples."""
 
-    dataset: Any  # where the samples are read, such as `namsa.dataset.shards.Dataset`
+    dataset: SampleReader  # where the samples are read
     # The rank's manifest entries. Each held-out entry belongs to exactly one rank; a rank may have
     # none.
     entries: Sequence[Entry]
-    mean_image: npt.NDArray[
-        Any
-    ]  # mean of the training targets, (h, w), or (bins, h, w) by depth, e/Å²
+    # mean of the training targets, (h, w), or (bins, h, w) by depth, e/Å²
+    mean_image: npt.NDArray[np.floating]
     # Returns the specimen of an entry, or `None` if it is not known. If given, samples with a known
     # specimen are also scored by `train.measure.atomic_columns`.
     atoms_of: AtomsOf | None = None
@@ -141,7 +148,7 @@ def evaluate(
     chosen = choose(samples)
     with ranks.local_work():
         local_shown = _show_chosen(predict, experiment, held_out, chosen, local_rows)
-    shown_of: dict[str, dict[str, Any]] = {}
+    shown_of: dict[str, ShownSample] = {}
     for shown in ranks.gather_json(local_shown):
         shown_of.update(shown)
     evaluation: Evaluation = {**summarise(samples), "run": run, "samples": samples}
@@ -180,7 +187,7 @@ def _show_chosen(
     held_out: HeldOut,
     chosen: Sequence[str],
     rows: Sequence[SampleRow],
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, ShownSample]:
     """Returns what the report shows of those of this rank's samples that are chosen, by id."""
     row_of = {row["id"]: row for row in rows}
     entries = [entry for entry in held_out.entries if entry.id in chosen]
@@ -191,7 +198,7 @@ def _show_chosen(
     return shown
 
 
-def _write_bins(run_dir: Path, encoded: Mapping[str, Sequence[Any]]) -> None:
+def _write_bins(run_dir: Path, encoded: Mapping[str, Sequence[pictures.EncodedArray]]) -> None:
     """Writes the true and predicted bins of samples, by id."""
     decoded = {}
     for id, arrays in encoded.items():
@@ -201,7 +208,7 @@ def _write_bins(run_dir: Path, encoded: Mapping[str, Sequence[Any]]) -> None:
 
 
 def predictions(
-    predict: Predict, experiment: Experiment, dataset: Any, entries: Sequence[Entry]
+    predict: Predict, experiment: Experiment, dataset: SampleReader, entries: Sequence[Entry]
 ) -> Iterator[tuple[Entry, Record, Array]]:
     """Yields each entry with its record and its estimated density, (h, w) or (bins, h, w), e/Å²."""
     size = experiment.training.batch_size
@@ -255,14 +262,15 @@ def _score(
     }
 
 
-def _shown(row: SampleRow, record: Record, prediction: Array) -> dict[str, Any]:
+def _shown(row: SampleRow, record: Record, prediction: Array) -> ShownSample:
     """Returns what the report shows of a sample, as JSON types."""
-    shown: dict[str, Any] = {
+    shown: ShownSample = {
         "picture": pictures.to_json(pictures.picture(row, record, projected(prediction)))
     }
     if prediction.ndim == 3 and record.density_by_depth is not None:
         shown["bins"] = [
-            pictures.encode_array(array) for array in (record.density_by_depth, prediction)
+            pictures.encode_array(record.density_by_depth),
+            pictures.encode_array(prediction),
         ]
     return shown
 

@@ -7,7 +7,7 @@ JSON); see `train.measure.metrics`.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NotRequired, cast
+from typing import Literal, NamedTuple, NotRequired, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -205,7 +205,7 @@ QUANTITIES = {
 }
 
 
-def quantity_of(evaluation: Mapping[str, Any] | None) -> TargetQuantity:
+def quantity_of(evaluation: Mapping[str, object] | None) -> TargetQuantity:
     """Returns what the results of an `evaluation.json` are about; a density where it does not say
     it.
     """

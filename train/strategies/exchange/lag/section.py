@@ -1,7 +1,7 @@
 """Section training.exchange of kind lag."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -42,5 +42,5 @@ class Lag(ExchangeSection):
     def check_hosts(self, hosts: Sequence[Sequence[int]]) -> None:
         self.of.check_hosts(hosts)
 
-    def modelled(self, moments: int) -> dict[str, Any]:
+    def modelled(self, moments: int) -> dict[str, object]:
         return self.of.modelled(moments) | {"lag": True}

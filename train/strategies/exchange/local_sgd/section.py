@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -73,7 +73,7 @@ class LocalSGD(ExchangeSection):
             return self
         return self.model_copy(update={"synchronise": steps})
 
-    def modelled(self, moments: int) -> dict[str, Any]:
+    def modelled(self, moments: int) -> dict[str, object]:
         return {
             "groups": 8,
             "allreduce": "tree",

@@ -41,15 +41,22 @@ def units_of(paths: Sequence[str], config: Transfer) -> list[int]:
     """
     names = list(paths)
     if config.units == "block":
-        matches = [_BLOCK.match(path) for path in paths]
-        if not any(matches):
+        names = [_block_of(path) or path for path in paths]
+        if names == list(paths):
             raise InputError(
                 "training.exchange.transfer.units is block, and the network has no residual "
                 "blocks: set it to layer, or network.kind to resnet50"
             )
-        names = [match[0] if match else path for match, path in zip(matches, paths, strict=True)]
-    numbers = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    numbers: dict[str, int] = {}
+    for name in names:
+        numbers.setdefault(name, len(numbers))
     return [numbers[name] for name in names]
+
+
+def _block_of(path: str) -> str:
+    """Returns the name of the residual block that a variable belongs to, or nothing."""
+    match = _BLOCK.match(path)
+    return match[0] if match else ""
 
 
 def norms_of_units(norms: Tensor, units: Sequence[int]) -> Tensor:

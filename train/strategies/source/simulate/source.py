@@ -205,17 +205,15 @@ class OnlineSimulationSource(SimulatedSource):
         where = "processor" if on_host else "GPU"
         if not workers:
             return [InThread(draws)], f"a thread of this process on the {where}"
-        bound: list[int | None]
-        if on_host:
-            bound = [cores[-1 - index % len(cores)] for index in range(workers)]
-        else:
-            bound = [None] * workers
-        processes = "1 process" if workers == 1 else f"{workers} processes"
-        text = f"{processes} of a rank on the {where}"
+        processes = []
+        for index in range(workers):
+            core = cores[-1 - index % len(cores)] if on_host else None
+            processes.append(InProcess(draws, core, section.nice))
+        counted = "1 process" if workers == 1 else f"{workers} processes"
+        text = f"{counted} of a rank on the {where}"
         if on_host:
             text += ", each on one core"
-        text += f" at niceness {section.nice}"
-        return [InProcess(draws, core, section.nice) for core in bound], text
+        return processes, f"{text} at niceness {section.nice}"
 
     def epoch_entries(
         self, training: Sequence[Entry], epoch: int, share: int, shares: int, count: int, taken: int

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class DensityCard(TaskCard):
         )
         return Rounding(change, error, words)
 
-    def evaluate(self, packed: Packed) -> Mapping[str, Any]:
+    def evaluate(self, packed: Packed) -> Mapping[str, object]:
         return packed.evaluation
 
     def measure(self, packed: Packed, on_sample: OnSample) -> Measured:

@@ -4,7 +4,6 @@ samples.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -134,7 +133,7 @@ def _picture(picture: SamplePicture, truth: Array, prediction: Array) -> Picture
 
 
 @styled
-def bins_figure(facts: Mapping[str, Any], truth: Array, prediction: Array) -> Figure:
+def bins_figure(facts: Mapping[str, object], truth: Array, prediction: Array) -> Figure:
     """Draws the true bins, (bins, h, w), e/Å², above those of the network, all on one scale."""
     pixels = PixelGrid(*facts["density_frame"])
     aspect = pixels.aspect(truth.shape[1:])

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -101,26 +101,39 @@ def picture(row: SampleRow, record: Record, prediction: Array) -> SamplePicture:
 # --------------------------------------------------------------------------------------------------
 
 
-def to_json(picture: SamplePicture) -> dict[str, Any]:
+class EncodedArray(TypedDict):
+    """An array in JSON types."""
+
+    shape: Sequence[int]
+    float32: str  # its values in base64, little-endian
+
+
+class EncodedPicture(TypedDict):
+    """A picture in JSON types."""
+
+    facts: PictureFacts
+    arrays: dict[str, EncodedArray]
+
+
+def to_json(picture: SamplePicture) -> EncodedPicture:
     """Returns a picture as JSON types, so that ranks can send it."""
-    return {
-        "facts": picture.facts,
-        **{name: encode_array(array) for name, array in picture.arrays.items()},
-    }
+    arrays = {name: encode_array(array) for name, array in picture.arrays.items()}
+    return {"facts": picture.facts, "arrays": arrays}
 
 
-def from_json(value: dict[str, Any]) -> SamplePicture:
+def from_json(encoded: EncodedPicture) -> SamplePicture:
     """Returns the picture that `to_json` was given."""
-    return SamplePicture(value["facts"], **{name: decode_array(value[name]) for name in ARRAYS})
+    arrays = {name: decode_array(array) for name, array in encoded["arrays"].items()}
+    return SamplePicture(encoded["facts"], **arrays)
 
 
-def encode_array(array: npt.NDArray[np.floating]) -> dict[str, Any]:
+def encode_array(array: npt.NDArray[np.floating]) -> EncodedArray:
     """Returns an array as JSON types, in float32."""
     raw = np.ascontiguousarray(array, "<f4")
     return {"shape": raw.shape, "float32": base64.b64encode(raw.tobytes()).decode()}
 
 
-def decode_array(value: dict[str, Any]) -> Array:
+def decode_array(value: EncodedArray) -> Array:
     """Returns the array that `encode_array` was given."""
     return np.frombuffer(base64.b64decode(value["float32"]), "<f4").reshape(value["shape"])
 

@@ -149,23 +149,23 @@ def _means(rows: Sequence[SampleRow]) -> tuple[Scores, Scores]:
 
 def _mean(rows: Sequence[Scores]) -> Scores:
     """Returns mean scores."""
-    scores = cast(Sequence[dict[str, Any]], rows)
+    scores = cast(Sequence[dict[str, object]], rows)
     return cast(Scores, mean_metrics(scores) | mean_column_metrics(scores))
 
 
-def _grouped(rows: Sequence[SampleRow], keys: Sequence[str]) -> list[dict[str, Any]]:
+def _grouped(rows: Sequence[SampleRow], keys: Sequence[str]) -> list[dict[str, object]]:
     """One row per combination of the values of `keys`, in order, with the number of samples and
     their mean scores.
     """
     groups: dict[tuple[Any, ...], list[SampleRow]] = {}
     for row in rows:
-        values = tuple(cast(dict[str, Any], row)[key] for key in keys)
+        values = tuple(cast(dict[str, object], row)[key] for key in keys)
         groups.setdefault(values, []).append(row)
     table = []
     for values in sorted(groups):
         mean, mean_predictor = _means(groups[values])
         facts = dict(zip(keys, values, strict=True)) | {"samples": len(groups[values])}
-        table.append(facts | cast(dict[str, Any], mean) | {"mean_predictor": mean_predictor})
+        table.append(facts | cast(dict[str, object], mean) | {"mean_predictor": mean_predictor})
     return table
 
 

@@ -7,7 +7,6 @@ assumed about them is noted, and written with the result.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +46,7 @@ def reconstruct(
     beam_intensity: float | None = None,
     specimen: KnownSpecimen | None = None,
     options: ReconstructionOptions = ReconstructionOptions(),  # noqa: B008 - frozen
-    layout: Mapping[str, Any] | None = None,
+    layout: Mapping[str, object] | None = None,
     estimated: Estimated | None = None,
     console: Console | None = None,
     on_progress: Report | None = None,
@@ -213,7 +212,7 @@ def assemble(
     )
 
 
-def _provenance(prepared: Prepared, images: BlendedImages) -> dict[str, Any]:
+def _provenance(prepared: Prepared, images: BlendedImages) -> dict[str, object]:
     """Returns what a result's file holds beside its arrays; JSON types only."""
     scan = prepared.scan
     optional = {

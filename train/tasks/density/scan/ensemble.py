@@ -233,12 +233,12 @@ def _forward_function(
         """One plane of the outputs, whose axis of channels is first or last."""
         return y[:, index] if channels_first else y[..., index]
 
-    def forward(x: Any) -> dict[str, Any]:
+    def forward(x: Any) -> dict[str, object]:
         outputs = network(x, training=dropout)
         y = outputs
         if with_maps:
             y, inner_maps = outputs
-        arrays: dict[str, Any] = {}
+        arrays: dict[str, object] = {}
         if divided:
             bins = y if channels_first else ops.moveaxis(y, -1, 1)
             if len(y.shape) == 5:  # a volume of one channel

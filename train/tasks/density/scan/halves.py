@@ -9,7 +9,6 @@ How far the two densities agree is measured by `namsa.inverse.agreement`.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ class Halves(Measure):
         window = self._window
         first, second = (images.densities.mean() for images in self._images)
         frc = ring_correlation(first, second, scan.pixels)
-        facts: dict[str, Any] = {
+        facts: dict[str, object] = {
             "resolution_angstrom": frc.resolution_angstrom,
             "q_per_angstrom": frc.q_per_angstrom.tolist(),
             "ring_correlation": frc.correlation.tolist(),

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +87,7 @@ def reconstruct_live(
     options: ReconstructionOptions = ReconstructionOptions(),  # noqa: B008 - frozen
     state: str | Path | None = None,
     wait_s: float = 60.0,
-    layout: Mapping[str, Any] | None = None,
+    layout: Mapping[str, object] | None = None,
     console: Console | None = None,
 ) -> Iterator[LiveUpdate]:
     """Reconstructs a scan while it is recorded.
@@ -132,7 +131,7 @@ def reconstruct_live(
     recording = source.describe()
     scan = calibrate(recording)
     resampling.check_fit(scan, model.conditions, recording.name)
-    identity: dict[str, Any] = {
+    identity: dict[str, object] = {
         "program": __version__,
         "network": network_identity(model),
         "scan": _scan_identity(scan),
@@ -317,9 +316,9 @@ class _Session:
             )
 
 
-def _scan_identity(scan: FourDData) -> dict[str, Any]:
+def _scan_identity(scan: FourDData) -> dict[str, object]:
     """Returns what is known of a scan beside its patterns, as text by name."""
-    identity: dict[str, Any] = {"shape": list(scan.shape), "dtype": str(scan.data.dtype)}
+    identity: dict[str, object] = {"shape": list(scan.shape), "dtype": str(scan.data.dtype)}
     for name, value in vars(scan).items():
         is_whole_scan = name == "window" and value is None  # as states of earlier versions
         if name not in _NOT_IDENTITY and not is_whole_scan:

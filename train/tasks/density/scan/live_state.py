@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -91,7 +90,7 @@ def write_state(path: Path, identity: Mapping[str, object], state: LiveState) ->
         np.savez(file, header=np.frombuffer(header, np.uint8), **state.arrays)
 
 
-def read_state(path: Path, identity: Mapping[str, Any] | None) -> LiveState:
+def read_state(path: Path, identity: Mapping[str, object] | None) -> LiveState:
     """Reads a state.
 
     Args:

@@ -3,12 +3,13 @@ resolution and which values are usual.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from namsa.base.arrays import Array
 from namsa.base.pixels import PixelGrid
+from namsa.base.provenance_values import Provenance
 from namsa.figures.density_figure import (
     Hatched,
     MapPanel,
@@ -53,7 +54,7 @@ class Shown(Protocol):
     @property
     def step_angstrom(self) -> tuple[float, float]: ...
     @property
-    def provenance(self) -> dict[str, Any]: ...
+    def provenance(self) -> Provenance: ...
 
 
 def draw(

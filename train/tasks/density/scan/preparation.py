@@ -61,7 +61,7 @@ class Findings(NamedTuple):
 
     images: BlendedImages
     specimen: KnownSpecimen
-    facts: Mapping[str, Any]  # entries of a result's file, by name
+    facts: Mapping[str, object]  # entries of a result's file, by name
 
 
 class Measure(ABC):

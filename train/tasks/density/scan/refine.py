@@ -5,7 +5,6 @@ nothing clear keeps the network's density.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -99,7 +98,7 @@ class Refinement(Measure):
             margin = int(MARGIN * min(*shape, SIDE))
         blend = Blend((shape[0], shape[1]), margin)
         blended_errors = Blend((shape[0], shape[1]), margin)
-        blocks = list[dict[str, Any]]()
+        blocks = list[dict[str, object]]()
         with (
             scan.bands_again() as bands,
             self.note.counter("steps of refinement") as count,
@@ -185,7 +184,7 @@ def _experiment(
     )
 
 
-def _line(block: Mapping[str, Any]) -> str:
+def _line(block: Mapping[str, object]) -> str:
     """Returns the line about a block."""
     place = (
         f"rows {block['rows'][0]} to {block['rows'][1] - 1}, columns {block['columns'][0]} to "
@@ -219,7 +218,7 @@ def _line(block: Mapping[str, Any]) -> str:
     return text.replace("-", "−")
 
 
-def _fitted_numbers(block: Mapping[str, Any]) -> str:
+def _fitted_numbers(block: Mapping[str, object]) -> str:
     """Returns the fitted lens, source, thickness and tilt of a block, in words."""
     tilt = float(np.hypot(*block["tilt_mrad"]))
     return (

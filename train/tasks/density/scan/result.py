@@ -10,6 +10,7 @@ import numpy as np
 
 from namsa.base.arrays import Array, Floats
 from namsa.base.pixels import ArrayAxis, PixelGrid, depth_axis
+from namsa.base.provenance_values import Provenance
 from namsa.io import hdf5
 from namsa.samples.image import image_or_array
 
@@ -70,7 +71,7 @@ class Reconstruction(ScanResult):
     pixels: PixelGrid
     scan_pixels: PixelGrid
     detector_pixels: PixelGrid
-    provenance: dict[str, Any]
+    provenance: Provenance
     familiarity: Array | None = None
     density_by_depth: Array | None = None
     depth_angstrom: float | None = None
@@ -136,7 +137,7 @@ class Reconstruction(ScanResult):
         image = image_or_array(np.asarray(values), pixels, name, units_of_values, **more)
         object.__setattr__(self, field, image)
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, object]:
         """Returns why the scan lies outside; empty of one that does not."""
         return {"outside": self._headline()}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from ....apply.scans import nonnegative_patterns
 from ..trust.aberrations import AberrationsOfScan
 from ..trust.consistency import WindowSimulation, error_over_contrast
 from ..trust.familiarity import UNFAMILIAR, PatternStatistics, window_features
-from ..trust.intensities import MOMENTS, add_moments, intensity_facts
-from ..trust.orientation import orientation_facts, turned_by_half
+from ..trust.intensities import MOMENTS, IntensityFacts, add_moments, intensity_facts
+from ..trust.orientation import OrientationFacts, orientation_facts, turned_by_half
 from .ensemble import Predict, Prediction
 from .scan_network import ScanNetwork
 
@@ -45,13 +45,13 @@ class BlendedImages:
     by_depth: Array | None = None
     # What the patterns of the whole scan show (`train.tasks.density.trust.aberrations`). `None`
     # before the last strip, or if they show nothing.
-    aberrations: dict[str, Any] | None = None
+    aberrations: dict[str, float] | None = None
     # What the patterns of the whole scan say of the detector's orientation
     # (`train.tasks.density.trust.orientation`). `None` before the last strip.
-    orientation: dict[str, Any] | None = None
+    orientation: OrientationFacts | None = None
     # How sums and largest pixels of the patterns vary (`train.tasks.density.trust.intensities`).
     # `None` before the last strip.
-    intensities: dict[str, Any] | None = None
+    intensities: IntensityFacts | None = None
 
     @property
     def error_over_contrast(self) -> float | None:

@@ -9,7 +9,7 @@ tilted specimens, whose coefficients are uncertain.
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -126,7 +126,7 @@ class AberrationsOfScan:
         )
 
     @staticmethod
-    def facts(measured: MeasuredAberrations | None) -> dict[str, Any] | None:
+    def facts(measured: MeasuredAberrations | None) -> dict[str, float] | None:
         """Returns aberrations as a result's file holds them: Å and rad, and two shares of
         `MeasuredAberrations`.
         """
@@ -134,7 +134,7 @@ class AberrationsOfScan:
             return None
         return {**measured.coefficients, "explained": measured.explained, "within": measured.within}
 
-    def line(self, facts: Mapping[str, Any] | None) -> str:
+    def line(self, facts: Mapping[str, float] | None) -> str:
         """Returns the line about the aberrations."""
         if facts is None:
             return (
@@ -154,14 +154,14 @@ class AberrationsOfScan:
         return f"{text}; the network learnt {self.learnt}"
 
 
-def is_beyond(facts: Mapping[str, Any] | None) -> bool:
+def is_beyond(facts: Mapping[str, float] | None) -> bool:
     """Returns whether a scan lies outside by its aberrations, as `AberrationsOfScan.facts` has
     them.
     """
     return aberrations_score(facts) > 1
 
 
-def aberrations_score(facts: Mapping[str, Any] | None) -> float:
+def aberrations_score(facts: Mapping[str, float] | None) -> float:
     """Returns a number that is above 1 if a scan lies outside by its aberrations."""
     if facts is None:
         return 0.0

@@ -5,7 +5,7 @@ largest pixel changes more. Of patterns that were each divided by their maximum 
 round. A beam whose current drifts changes both alike.
 """
 
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -38,7 +38,14 @@ def add_moments(moments: Array, strip: Array) -> None:
     )
 
 
-def intensity_facts(moments: Array) -> dict[str, Any] | None:
+class IntensityFacts(TypedDict):
+    """Relative variations along a scan, as a result's file holds them."""
+
+    sum_variation: float  # of the sum of a pattern
+    maximum_variation: float  # of its largest pixel
+
+
+def intensity_facts(moments: Array) -> IntensityFacts | None:
     """Returns the relative variations of sums and maxima; `None` if nothing was recorded."""
     count, sums, sum_squares, maxima, maximum_squares = moments.tolist()
     if not count:
@@ -56,17 +63,17 @@ def _variation(count: float, total: float, squares: float) -> float:
     return float(np.sqrt(variance) / max(mean, 1e-30))
 
 
-def is_scaled_each(facts: dict[str, Any] | None) -> bool:
+def is_scaled_each(facts: IntensityFacts | None) -> bool:
     """Returns whether each pattern was scaled by itself, by the facts of `intensity_facts`."""
     if facts is None:
         return False
     of_sum = facts["sum_variation"]
     if of_sum < LEAST_SUM_VARIATION:
         return False
-    return bool(facts["maximum_variation"] < MOST_MAXIMUM_VARIATION * of_sum)
+    return facts["maximum_variation"] < MOST_MAXIMUM_VARIATION * of_sum
 
 
-def scaled_line(facts: dict[str, Any] | None) -> str:
+def scaled_line(facts: IntensityFacts | None) -> str:
     """Returns the line about patterns that were each scaled by themselves; empty if none was."""
     if not is_scaled_each(facts):
         return ""

@@ -20,9 +20,8 @@ Other angles are not looked for, because the overlaps of crystals are alike at s
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -49,6 +48,24 @@ def turned_by_half(patterns: Array) -> Array:
     return mirrored_images(patterns, HALF_TURN)
 
 
+class OrientationFacts(TypedDict):
+    """How well a scan goes with the detector as stated and otherwise, as a result's file holds it.
+
+    What is explained is a share of the power of the patterns' variation, from 0 to 1.
+    """
+
+    explained: float  # by learnt aberrations, with the detector as stated
+    # By any aberrations. Absent in files of earlier versions, as `otherwise` and `lens_outside`.
+    explained_by_any: NotRequired[float]
+    # by learnt ones, in the other orientation in which they explain most
+    explained_otherwise: float
+    otherwise: NotRequired[str]  # that orientation, in words
+    lens_outside: NotRequired[bool]  # whether the aberrations lie outside of what was learnt
+    # Median ratio of the distances to the training data, turned by half a turn over as stated.
+    # Absent without windows.
+    half_turn: NotRequired[float]
+
+
 def orientation_facts(
     overlaps: DiskOverlaps,  # the bright disk, for parts of the scan
     transforms: Array,  # of the parts, `(parts, q, k)`
@@ -57,20 +74,11 @@ def orientation_facts(
     # Of windows from the training data, as stated and with the detector turned by half a turn, `(n,
     # 2)`. There may be none.
     distances: Array,
-) -> dict[str, Any]:
-    """Returns how well a scan goes with the detector as stated and otherwise.
-
-    Returns:
-        Shares of the variation's power by name, from 0 to 1: "explained" is what learnt
-        aberrations explain with the detector as stated, "explained_by_any" what any do,
-        "explained_otherwise" what learnt ones do in the other orientation that explains most, and
-        "otherwise" says which that is. "half_turn" is the median ratio of the
-        distances, turned over as stated; it is missing if there are none. "lens_outside" says
-        whether the aberrations lie outside of what was learnt.
-    """
+) -> OrientationFacts:
+    """Returns how well a scan goes with the detector as stated and otherwise."""
     stated, *others = explained_shares(overlaps, transforms, learnt)
     best = int(np.argmax(others))
-    facts: dict[str, Any] = {
+    facts: OrientationFacts = {
         "explained": stated,
         "explained_by_any": measured.most if measured else 0.0,
         "explained_otherwise": others[best],
@@ -100,7 +108,7 @@ def explained_shares(
     ]
 
 
-def orientation_score(facts: Mapping[str, Any] | None) -> float:
+def orientation_score(facts: OrientationFacts | None) -> float:
     """Returns a number above 1 if the patterns contradict the orientation, by `orientation_facts`;
     0 for `None`.
     """
@@ -112,19 +120,19 @@ def orientation_score(facts: Mapping[str, Any] | None) -> float:
     return max(score, _half_turn_score(facts))
 
 
-def is_contradicted(facts: Mapping[str, Any] | None) -> bool:
+def is_contradicted(facts: OrientationFacts | None) -> bool:
     """Returns whether the patterns contradict the orientation, by `orientation_facts`. False for
     `None`.
     """
     return orientation_score(facts) > 1
 
 
-def _half_turn_score(facts: Mapping[str, Any]) -> float:
+def _half_turn_score(facts: OrientationFacts) -> float:
     """Returns a number above 1 if patterns look more like the training data after half a turn."""
     return -math.log(max(facts.get("half_turn", 1.0), 1e-6)) / math.log(LEAST_RATIO)
 
 
-def _overlaps_score(facts: Mapping[str, Any]) -> float:
+def _overlaps_score(facts: OrientationFacts) -> float:
     stated = float(facts["explained"])
     otherwise = float(facts["explained_otherwise"])
     if stated < otherwise:
@@ -132,7 +140,7 @@ def _overlaps_score(facts: Mapping[str, Any]) -> float:
     return 0.0
 
 
-def orientation_line(facts: Mapping[str, Any] | None) -> str:
+def orientation_line(facts: OrientationFacts | None) -> str:
     """Returns the line about an orientation that patterns contradict, by `orientation_facts`; empty
     if they do not.
     """

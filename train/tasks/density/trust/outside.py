@@ -34,6 +34,7 @@ from namsa.dataset.simulate_entry import prepare_samples
 from ....apply.known_windows import KnownWindow, known_windows
 from ....experiment.experiment import Experiment
 from ....experiment.imperfections import Imperfections
+from ....experiment.inputs import Inputs
 from ....input.views import Readable
 from ..scan.mirrors import mirrored_images
 from .orientation import HALF_TURN
@@ -129,27 +130,32 @@ class _InMemory:
 
 
 def _imperfect(entries: Sequence[Entry], experiment: Experiment) -> Iterator[OutsideSamples]:
-    inputs = experiment.training.inputs
-    changes: list[dict[str, Any]] = []
-    given = {}
-    if inputs.imperfections:
-        given = inputs.imperfections.given()
-    for name, (_, trained) in given.items():
-        if trained > 0:
-            largest = min(trained, _LARGEST_FRACTION) if name in _FRACTIONS else trained
-            limits = tuple(factor * largest for factor in BEYOND)
-            imperfections = Imperfections(probability=1.0).model_copy(update={name: limits})
-            changes.append({"imperfections": imperfections})
-    if dose := inputs.dose_electrons_per_pattern:
+    """Yields samples of the dataset, each with an imperfection or a dose that was not learnt."""
+    changed = list(_inputs_beyond(experiment.training.inputs))
+    for index, inputs in enumerate(changed):
+        chosen = entries[index :: len(changed)][:SAMPLES]
+        if chosen:
+            training = experiment.training.model_copy(update={"inputs": inputs})
+            yield OutsideSamples(chosen, experiment.model_copy(update={"training": training}))
+
+
+def _inputs_beyond(inputs: Inputs) -> Iterator[Inputs]:
+    """Yields the inputs with the range of each imperfection beyond what was learnt, and then the
+    dose.
+    """
+    ranges = inputs.imperfections.given() if inputs.imperfections else {}
+    for name, (_, most) in ranges.items():
+        if most <= 0:
+            continue
+        learnt = min(most, _LARGEST_FRACTION) if name in _FRACTIONS else most
+        limits = tuple(factor * learnt for factor in BEYOND)
+        imperfections = Imperfections(probability=1.0).model_copy(update={name: limits})
+        yield inputs.model_copy(update={"imperfections": imperfections})
+    dose = inputs.dose_electrons_per_pattern
+    if dose:
         least = dose[0] if isinstance(dose, tuple) else dose
         doses = tuple(fraction * least for fraction in LEAST_DOSE)
-        changes.append({"dose_electrons_per_pattern": doses})
-    for index, change in enumerate(changes):
-        chosen = entries[index :: len(changes)][:SAMPLES]
-        if chosen:
-            changed_inputs = inputs.model_copy(update=change)
-            training = experiment.training.model_copy(update={"inputs": changed_inputs})
-            yield OutsideSamples(chosen, experiment.model_copy(update={"training": training}))
+        yield inputs.model_copy(update={"dose_electrons_per_pattern": doses})
 
 
 # ---- Orientations of the detector
@@ -158,8 +164,10 @@ def _imperfect(entries: Sequence[Entry], experiment: Experiment) -> Iterator[Out
 
 def _misoriented(entries: Sequence[Entry], experiment: Experiment) -> Iterator[OutsideSamples]:
     conditions = experiment.conditions()
-    (dy, dx), (y, x) = conditions.detector_shape, conditions.pixel_mrad
-    numbers = range(1, 8 if dy == dx and np.isclose(y, x) else 4)
+    rows, columns = conditions.detector_shape
+    height_mrad, width_mrad = conditions.pixel_mrad
+    is_square = rows == columns and np.isclose(height_mrad, width_mrad)
+    numbers = range(1, 8 if is_square else 4)
     for orientation in numbers:
         count = ORIENTED if orientation == HALF_TURN else ORIENTED // (len(numbers) - 1)
         if chosen := entries[orientation :: len(numbers) + 1][:count]:
