@@ -112,7 +112,7 @@ def read_yaml(
     path: Path | str,
     overrides: Sequence[str] = (),
     default_kinds: Mapping[str, str] | None = None,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Reads a mapping from a YAML file and applies overrides; returns the mapping, not yet
     validated.
 

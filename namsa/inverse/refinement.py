@@ -27,9 +27,9 @@ from namsa.inverse.column_model import ColumnDensity
 from namsa.inverse.fitted_density import fitted_density
 from namsa.inverse.microscope import MicroscopeValues
 from namsa.inverse.refined_error import DISAGREEMENT, column_errors, refined_error
+from namsa.inverse.refinement_facts import RefinementFacts, fitted_numbers
 from namsa.inverse.scan_fit import Compared, KnownScan, MeasuredPatterns, ScanFit, least_kept_out
 from namsa.inverse.unknowns import SOURCE, State, Unknowns
-from namsa.physics.coherence import FWHM
 
 SMALLEST = 16  # positions of a part of a scan, along each axis
 KEPT_OUT = 8  # of so many positions, one
@@ -45,7 +45,7 @@ class Refined(NamedTuple):
 
     density: Floats  # `(sy, sx)`, e/Å²
     uncertainty: Floats | None  # one standard deviation of its error; `None` if none was given
-    facts: dict[str, object]  # steps, residuals and the fitted microscope; JSON types
+    facts: RefinementFacts
 
 
 class _SharedFit(NamedTuple):
@@ -63,9 +63,22 @@ class _SharedFit(NamedTuple):
 class _ColumnFit(NamedTuple):
     """The fit of columns and microscope to a scan."""
 
-    whole: ScanFit
+    fit: ScanFit
     compared: Compared
     steps_tried: int
+
+    @property
+    def state(self) -> State:
+        """The fitted values."""
+        return self.fit.unknowns.state(self.compared.state.vector)
+
+    def density(self, scan: "_Scan", edges_angstrom: Floats) -> Floats:
+        """Returns the density of the fitted columns, `(sy, sx)`, e/Å²."""
+        columns = self.fit.unknowns.columns
+        model = self.fit.coarse.scan
+        return fitted_density(
+            scan.density, scan.uncertainty, columns, self.state, model, edges_angstrom
+        )
 
 
 def _silent(done: int, total: int) -> None:
@@ -104,15 +117,15 @@ def refine(
     first_steps = steps // 2 if fit_columns else steps
     shared = scan.fit_shared(columns, first_steps, lambda count: on_step(count, steps))
     unknowns = shared.fit.unknowns
-    before = shared.compared.state
-    facts = {
+    shared_state = shared.compared.state
+    facts: RefinementFacts = {
         "steps": 0,
         "steps_tried": shared.steps_tried,
         "left_out_at_edges": list(margins),
-        "kept_out_residual_before": before.residual,
-        "kept_out_divergence_before": before.kept_out,
+        "kept_out_residual_before": shared_state.residual,
+        "kept_out_divergence_before": shared_state.kept_out,
         "independent_share": shared.compared.share,
-        **_described(unknowns.columns, unknowns.state(before.vector), edges_angstrom),
+        **fitted_numbers(unknowns.columns, unknowns.state(shared_state.vector), edges_angstrom),
     }
     if not fit_columns:
         return Refined(np.asarray(density, np.float64), uncertainty, facts)
@@ -120,58 +133,72 @@ def refine(
     def on_later_step(count: int) -> None:
         on_step(shared.steps_tried + count, steps)
 
-    fit = scan.fit_columns(shared, steps - first_steps, on_later_step)
-    return _with_columns(scan, shared, fit, margins, facts)
+    column_fit = scan.fit_columns(shared, steps - first_steps, on_later_step)
+    return _with_columns(scan, shared, column_fit, margins, facts)
 
 
 def _with_columns(
     scan: "_Scan",
     shared: _SharedFit,
-    fit: _ColumnFit,
+    column_fit: _ColumnFit,
     margins: tuple[int, int],  # positions (y, x) at the edges that no fit has used
-    facts: dict[str, object],  # of the shared fit
+    facts: RefinementFacts,  # of the shared fit
 ) -> Refined:
     """Returns the density with the columns of a fit where they are accepted."""
     known = scan.known
     density = scan.density
-    uncertainty = scan.uncertainty
     edges_angstrom = np.multiply(margins, known.step_angstrom)
     kept_out = scan.measured.recorded & ~scan.measured.used
     accepted = acceptance(
-        shared.compared.by_position, fit.compared.by_position, kept_out, known.step_angstrom
+        shared.compared.by_position, column_fit.compared.by_position, kept_out, known.step_angstrom
     )
     weight = on_the_scan(accepted.weight, margins, known.step_angstrom)
-    unknowns = fit.whole.unknowns
-    columns = unknowns.columns
-    after = unknowns.state(fit.compared.state.vector)
-    model = fit.whole.coarse.scan
-    fitted = fitted_density(density, uncertainty, columns, after, model, edges_angstrom)
-    allowed = _not_contradicted(fitted, density, uncertainty, columns, scan.pixels)
-    if _contradicts_thickness(after.microscope.thickness, known):
-        allowed = np.zeros(density.shape)
-    taken = allowed * weight
+    fitted = column_fit.density(scan, edges_angstrom)
+    taken = _allowed(scan, column_fit, fitted) * weight
     any_taken = bool(taken.any())
-    best = fit.compared.state if any_taken else shared.compared.state
-    facts = facts | {
+    best = column_fit.compared.state if any_taken else shared.compared.state
+    unknowns = column_fit.fit.unknowns
+    facts = {
+        **facts,
         "steps": best.steps if any_taken else 0,
-        "steps_tried": fit.steps_tried,
+        "steps_tried": column_fit.steps_tried,
         "kept_out_residual": best.residual,
         "kept_out_divergence": best.kept_out,
         "gain_of_columns": accepted.gain,
         "taken": float(taken.mean()),
-        **_described(columns, unknowns.state(best.vector), edges_angstrom),
+        **fitted_numbers(unknowns.columns, unknowns.state(best.vector), edges_angstrom),
     }
     if not any_taken:
-        return Refined(np.asarray(density, np.float64), uncertainty, facts)
+        return Refined(np.asarray(density, np.float64), scan.uncertainty, facts)
     error = None
-    if uncertainty is not None:
-        errors = column_errors(fit.whole, fit.compared)
-        error = refined_error(
-            density, uncertainty, fitted, taken, columns, after.columns, errors, scan.pixels
-        )
+    if scan.uncertainty is not None:
+        error = _refined_error(scan, scan.uncertainty, column_fit, fitted, taken)
         # also where the fit contradicts the density and nothing is taken
         error = np.hypot(error, DISAGREEMENT * (weight - taken) * (fitted - density))
     return Refined(density + taken * (fitted - density), error, facts)
+
+
+def _allowed(scan: "_Scan", column_fit: _ColumnFit, fitted: Floats) -> Floats:
+    """Returns factors of the weights of a fitted density, `(sy, sx)`: 0 where what is known
+    contradicts the fit.
+    """
+    state = column_fit.state
+    if _contradicts_thickness(state.microscope.thickness, scan.known):
+        return np.zeros(scan.density.shape)
+    columns = column_fit.fit.unknowns.columns
+    return _not_contradicted(fitted, scan.density, scan.uncertainty, columns, scan.pixels)
+
+
+def _refined_error(
+    scan: "_Scan", uncertainty: Floats, column_fit: _ColumnFit, fitted: Floats, taken: Floats
+) -> Floats:
+    """Returns one standard deviation of the error where columns are taken, `(sy, sx)`, e/Å²."""
+    errors = column_errors(column_fit.fit, column_fit.compared)
+    columns = column_fit.fit.unknowns.columns
+    values = column_fit.state.columns
+    return refined_error(
+        scan.density, uncertainty, fitted, taken, columns, values, errors, scan.pixels
+    )
 
 
 def _not_contradicted(
@@ -340,32 +367,3 @@ def _first_microscope(known: KnownScan) -> MicroscopeValues:
         scan_change=np.zeros((2, 2)),
         source=SOURCE,
     )
-
-
-def _described(columns: ColumnDensity, state: State, edges_angstrom: Floats) -> dict[str, object]:
-    """Returns the fitted numbers as a result's file holds them: Å, rad, mrad.
-
-    Columns' places begin at the scan's first position.
-    """
-    microscope = state.microscope
-    c10, c12_x, c12_y, c21_x, c21_y = microscope.lens.tolist()
-    displacements = {}
-    for atomic_number, squared in zip(columns.numbers, state.columns.displacements, strict=True):
-        displacements[str(atomic_number)] = float(np.sqrt(squared))
-    return {
-        "C10": c10,
-        "C12": float(np.hypot(c12_x, c12_y)),
-        "phi12": float(np.arctan2(c12_y, c12_x) / 2),
-        "C21": float(np.hypot(c21_x, c21_y)),
-        "phi21": float(np.arctan2(c21_y, c21_x)),
-        "source_size_angstrom": float(FWHM * np.sqrt(max(microscope.source, 0.0))),
-        "thickness_angstrom": microscope.thickness,
-        "tilt_mrad": (1e3 * microscope.tilt).tolist(),
-        "scan_change": microscope.scan_change.tolist(),
-        "displacement_angstrom": displacements,
-        "amount": float(state.columns.electrons.sum() / columns.electrons.sum()),
-        "atomic_columns": len(columns.electrons),
-        "pairs": columns.pairs,
-        "column_yx_angstrom": np.round(state.columns.yx + edges_angstrom, 4).tolist(),
-        "column_electrons": np.round(state.columns.electrons, 3).tolist(),
-    }

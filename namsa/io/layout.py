@@ -138,18 +138,25 @@ class Layout:
         """Returns what the stored axes say that `known` does not, by the names of `Recording`."""
         axes = self.arranged(stored)
         calibration = known or calibration_of_axes(axes, self.data.shape)
-        return {
-            "scan_step_angstrom": calibration.scan_step_angstrom,
-            "scan_origin_angstrom": (origin_angstrom(axes[0]), origin_angstrom(axes[1])),
-            "pixel_mrad": calibration.pixel_mrad,
-            "pixel_inverse_angstrom": calibration.pixel_inverse_angstrom,
-            "centre_pixels": calibration.centre_pixels,
-            "rotation_deg": calibration.rotation_deg,
-            "flip": calibration.flip,
-            "ellipse": calibration.ellipse,
-            "centre_slope": calibration.centre_slope,
-            "reasons": calibration.reasons,
-        }
+        return facts_of(calibration, axes)
+
+
+def facts_of(calibration: StoredCalibration, axes: Sequence[FileAxis]) -> CalibrationFacts:
+    """Returns a calibration by the names of `Recording`, with the origin of the axes (sy, sx, dy,
+    dx).
+    """
+    return {
+        "scan_step_angstrom": calibration.scan_step_angstrom,
+        "scan_origin_angstrom": (origin_angstrom(axes[0]), origin_angstrom(axes[1])),
+        "pixel_mrad": calibration.pixel_mrad,
+        "pixel_inverse_angstrom": calibration.pixel_inverse_angstrom,
+        "centre_pixels": calibration.centre_pixels,
+        "rotation_deg": calibration.rotation_deg,
+        "flip": calibration.flip,
+        "ellipse": calibration.ellipse,
+        "centre_slope": calibration.centre_slope,
+        "reasons": calibration.reasons,
+    }
 
 
 def arrange(

@@ -2,7 +2,7 @@
 learnt.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from namsa.config.simulation import SimulationConfig
 
@@ -13,7 +13,7 @@ class Comparison(NamedTuple):
     lines: list[str]  # a line about each quantity
     outside: list[str]  # those of the quantities that lie outside
     checked: frozenset[str]  # the settings that were compared
-    facts: dict[str, object]  # the quantities and the network that they are from; JSON types
+    facts: dict[str, Any]  # the quantities and the network that they are from; JSON types
 
 
 class Estimated(Protocol):

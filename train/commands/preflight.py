@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import make_folder, write_text_atomic
 from namsa.base.identity import digest_of
@@ -309,30 +311,60 @@ def _seconds_behind(exchange: Path, place: LaunchedRank, deadline: float) -> flo
     return max(0.0, read_typed(float, path, REPEAT) - time.time())
 
 
-def _collect(folder: Path, kind: str, count: int) -> list[dict[str, object]]:
+class StoredFault(TypedDict):
+    """A `Fault` in JSON types."""
+
+    name: str
+    found: str
+    remedy: str
+
+
+class StampedReport(TypedDict):
+    """A `RankReport` in JSON types, with the time at which it was written."""
+
+    rank: int
+    host: str
+    faults: list[StoredFault]
+    gpus: list[str]
+    manifest: str
+    materials: int
+    training_samples: int
+    hosts_of_disk: list[str]
+    clock_ahead_s: float
+    clock: float  # time of the rank's clock, s
+
+
+def _collect(folder: Path, kind: str, count: int) -> list[StampedReport]:
     """Returns the reports in files of a kind, when there are so many files, or `WAIT_S` after the
     last one came.
     """
-    reports: list[dict[str, object]] = []
+    reports: list[StampedReport] = []
     seen: set[str] = set()
     deadline = time.monotonic() + WAIT_S
     while True:
         for path in sorted(folder.glob(f"{kind}-*.json")):
             if path.name not in seen:
                 seen.add(path.name)
-                reports += read_typed(list[dict[str, object]], path, REPEAT)
+                reports += read_typed(list[StampedReport], path, REPEAT)
                 deadline = time.monotonic() + WAIT_S
         if len(seen) >= count or time.monotonic() > deadline:
             return reports
         time.sleep(POLL_S)
 
 
-def _read(values: dict[str, object]) -> RankReport:
+def _read(stamped: StampedReport) -> RankReport:
     """Returns a rank's report, with the time by which its clock is ahead: it has written later than
     it is here.
     """
-    ahead_s = max(0.0, values.pop("clock") - time.time())
-    values["faults"] = tuple(Fault(**fault) for fault in values["faults"])
-    values["gpus"] = tuple(values["gpus"])
-    values["hosts_of_disk"] = tuple(values["hosts_of_disk"])
-    return RankReport(**values | {"clock_ahead_s": ahead_s or values["clock_ahead_s"]})
+    ahead_s = max(0.0, stamped["clock"] - time.time())
+    return RankReport(
+        rank=stamped["rank"],
+        host=stamped["host"],
+        faults=tuple(Fault(**fault) for fault in stamped["faults"]),
+        gpus=tuple(stamped["gpus"]),
+        manifest=stamped["manifest"],
+        materials=stamped["materials"],
+        training_samples=stamped["training_samples"],
+        hosts_of_disk=tuple(stamped["hosts_of_disk"]),
+        clock_ahead_s=ahead_s or stamped["clock_ahead_s"],
+    )

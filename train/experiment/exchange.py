@@ -6,7 +6,7 @@ sections of the other kinds are in their folders, `train/strategies/exchange`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple, Required, TypedDict
 
 from pydantic import Field, model_validator
 
@@ -28,6 +28,21 @@ class Synchronisations(NamedTuple):
         int | Literal["epoch"]
     )  # steps from one to the next, or "epoch"; they also average at the end of each epoch
     bytes: int  # size of what a rank averages at once, without the numbers of a step
+
+
+class ModelledExchange(TypedDict, total=False):
+    """Fields of `train.scaling.strategy.Strategy` that follow from an exchange."""
+
+    groups: Required[int]
+    allreduce: Required[Literal["ring", "tree", "hierarchical"]]
+    fuse_groups: bool
+    grouping: Literal["bytes", "layer", "block", "list"]
+    group_list: tuple[tuple[str, ...], ...]
+    contiguous: bool
+    lag: bool
+    synchronise: Literal["step", "epoch"] | int
+    averaged_per_weight: int
+    kernel_bytes: int
 
 
 class ExchangeSection(KindSection):
@@ -73,7 +88,7 @@ class ExchangeSection(KindSection):
         """
         return self
 
-    def modelled(self, moments: int) -> dict[str, object]:
+    def modelled(self, moments: int) -> ModelledExchange:
         """Returns fields of `train.scaling.strategy.Strategy`. Raises InputError if the model lacks
         this kind.
         """
@@ -161,7 +176,7 @@ class Allreduce(FusedGroups):
     def horovod_settings(self) -> dict[str, int]:
         return super().horovod_settings() | {"HIERARCHICAL_ALLREDUCE": int(self.hierarchical)}
 
-    def modelled(self, moments: int) -> dict[str, object]:
+    def modelled(self, moments: int) -> ModelledExchange:
         """See `ExchangeSection`. Reductions that are not hierarchical are NCCL's trees."""
         return {
             "groups": self.groups,

@@ -150,7 +150,7 @@ class Drawn:
 def draw(imperfections: Imperfections, seed: int, epoch: int) -> Drawn:
     """Returns the imperfections of a sample in an epoch. They depend on the arguments alone."""
     rng = np.random.default_rng([seed, epoch, _MAGNITUDES])
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     given = imperfections.given()
     presence = np.random.default_rng([seed, epoch, _PRESENCE])
     for name in QUANTITIES:  # the same random numbers for a quantity, whichever others are given

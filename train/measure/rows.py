@@ -39,7 +39,7 @@ def append(path: Path, row: Row) -> None:
     append_line(path, json.dumps(row, allow_nan=False))
 
 
-def parsed(path: Path, convert: Callable[[dict[str, object]], T | None], kind: str) -> list[T]:
+def parsed(path: Path, convert: Callable[[Row], T | None], kind: str) -> list[T]:
     """Returns what `convert` makes of each row of a file; `None` is for what is no row.
 
     A killed job may have left an incomplete last line, which is ignored.
@@ -62,7 +62,7 @@ def parsed(path: Path, convert: Callable[[dict[str, object]], T | None], kind: s
     return kept_rows
 
 
-def read(path: Path) -> list[dict[str, object]]:
+def read(path: Path) -> list[Row]:
     """Returns the rows of validation.jsonl or transfer.jsonl; see `parsed`."""
     if path.name == VALIDATIONS:
         return parsed(path, lambda row: row if _is_validation(row) else None, "validation")

@@ -8,7 +8,7 @@ second rank count. The other rank counts check them.
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -78,7 +78,7 @@ def _read(path: Path) -> tuple[list[int], list[_Measurement]]:
     """Returns the rank counts in order, and the measurements without the response cache."""
     try:
         text = read_text(path, largest_bytes=LARGEST_FILE_BYTES).strip().splitlines()[-1]
-        results = parse_typed(dict[str, object], text, str(path), "measure again")["results"]
+        results = parse_typed(dict[str, Any], text, str(path), "measure again")["results"]
         small = [result for result in results if result["workload"] == "small"]
         small.sort(key=lambda result: result["ranks"])
         counts = [result["ranks"] for result in small]

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
+from pydantic.config import JsonDict
 
 from namsa.config.loading import Section
 
@@ -24,9 +25,9 @@ def _known(task: str) -> str:
     return task
 
 
-def _add_names(schema: dict[str, object]) -> None:
+def _add_names(schema: JsonDict) -> None:
     """Adds the names of the tasks to the JSON schema of the key."""
-    schema["enum"] = registry.names()
+    schema["enum"] = [*registry.names()]
 
 
 class TaskSections(Section):

@@ -18,11 +18,11 @@ import numpy as np
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.text import shorten
-from namsa.io.file_axes import FileAxis, axis_of_coordinates, origin_angstrom
+from namsa.io.file_axes import FileAxis, axis_of_coordinates
 from namsa.io.hdf5_items import Hdf5Dataset
-from namsa.io.layout import arrange
+from namsa.io.layout import arrange, facts_of
 from namsa.io.read_options import ReadOptions
-from namsa.io.recording import PatternView, Recording
+from namsa.io.recording import CalibrationFacts, PatternView, Recording
 from namsa.io.safe_hdf5 import Hdf5File
 from namsa.io.stored_calibration import calibration_of_axes, stored_beam
 
@@ -87,11 +87,9 @@ def describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
     frames = MatrixFrames(data, detector.shape)
     layout = arrange(frames, options, path, stated=scan.shape)
     axes = [*scan.axes, *detector.axes]
-    calibration: dict[str, object] = {}
+    calibration: CalibrationFacts = {}
     if layout.data.shape[:2] == scan.shape:
-        origin = (origin_angstrom(axes[0]), origin_angstrom(axes[1]))
-        calibration = vars(calibration_of_axes(axes, layout.data.shape))
-        calibration["scan_origin_angstrom"] = origin
+        calibration = facts_of(calibration_of_axes(axes, layout.data.shape), axes)
     beam = stored_beam(data)
     notes = dict.fromkeys(axis.note for axis in axes if axis.note)
     return layout.recording(

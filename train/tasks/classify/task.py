@@ -18,7 +18,7 @@ of the same specimen were trained on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -144,9 +144,9 @@ class Classification(Task):
         return lambda entry: self._row(entry, dataset.read(entry.id), logits_of, means)
 
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
-        result: Mapping[str, object] = scores(rows, len(self.experiment.training.classify.classes))
-        names = [name for name in NUMBERS if name in result]
-        return {name: result[name] for name in names}
+        classes = len(self.experiment.training.classify.classes)
+        result = cast(Mapping[str, float], scores(rows, classes))
+        return {name: result[name] for name in NUMBERS if name in result}
 
     def summarise(
         self, rows: Sequence[ClassRow], baseline: Floats, run: RunFacts

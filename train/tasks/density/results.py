@@ -5,7 +5,6 @@ JSON); see `train.measure.metrics`.
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, NotRequired, cast
 
@@ -20,6 +19,7 @@ from namsa.base.text import shorten
 from namsa.dataset.records import Record
 from namsa.inverse.mott_bethe import potential_like_density
 
+from ...measure.results import Evaluation as AnyEvaluation
 from ...measure.results import PerformanceSummary, RunFacts
 from ...reports.results import EVALUATE_AGAIN
 from .depth_metrics import DepthScores, DepthSummary
@@ -205,7 +205,7 @@ QUANTITIES = {
 }
 
 
-def quantity_of(evaluation: Mapping[str, object] | None) -> TargetQuantity:
+def quantity_of(evaluation: AnyEvaluation | None) -> TargetQuantity:
     """Returns what the results of an `evaluation.json` are about; a density where it does not say
     it.
     """

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from ....experiment.exchange import Allreduce, ExchangeSection
+from ....experiment.exchange import Allreduce, ExchangeSection, ModelledExchange
 from ....experiment.registry import OfKind
 
 _WITHIN = "which leaves gradients of a rank waiting within an epoch"
@@ -42,5 +42,5 @@ class Lag(ExchangeSection):
     def check_hosts(self, hosts: Sequence[Sequence[int]]) -> None:
         self.of.check_hosts(hosts)
 
-    def modelled(self, moments: int) -> dict[str, object]:
+    def modelled(self, moments: int) -> ModelledExchange:
         return self.of.modelled(moments) | {"lag": True}

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from fcdensenet.layer_counts import NetworkCount
 
-from ....experiment.exchange import Count, ExchangeSection, Synchronisations
+from ....experiment.exchange import Count, ExchangeSection, ModelledExchange, Synchronisations
 
 _WITHIN = "with which ranks differ between their averages"
 
@@ -73,7 +73,7 @@ class LocalSGD(ExchangeSection):
             return self
         return self.model_copy(update={"synchronise": steps})
 
-    def modelled(self, moments: int) -> dict[str, object]:
+    def modelled(self, moments: int) -> ModelledExchange:
         return {
             "groups": 8,
             "allreduce": "tree",

@@ -22,7 +22,7 @@ from ....reports import figures
 from ....reports.results import EVALUATE_AGAIN
 from ....reports.words import number
 from ..depth_metrics import DepthErrors, DepthSummary
-from .pictures import LARGEST_FILE_BYTES, SamplePicture
+from .pictures import LARGEST_FILE_BYTES, PictureFacts, SamplePicture
 
 FILE_NAME = "depth.npz"
 
@@ -133,7 +133,7 @@ def _picture(picture: SamplePicture, truth: Array, prediction: Array) -> Picture
 
 
 @styled
-def bins_figure(facts: Mapping[str, object], truth: Array, prediction: Array) -> Figure:
+def bins_figure(facts: PictureFacts, truth: Array, prediction: Array) -> Figure:
     """Draws the true bins, (bins, h, w), e/Å², above those of the network, all on one scale."""
     pixels = PixelGrid(*facts["density_frame"])
     aspect = pixels.aspect(truth.shape[1:])

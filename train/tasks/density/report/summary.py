@@ -2,7 +2,7 @@
 shows.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, cast
 
@@ -149,7 +149,7 @@ def _means(rows: Sequence[SampleRow]) -> tuple[Scores, Scores]:
 
 def _mean(rows: Sequence[Scores]) -> Scores:
     """Returns mean scores."""
-    scores = cast(Sequence[dict[str, object]], rows)
+    scores = cast(Sequence[Mapping[str, float | None]], rows)
     return cast(Scores, mean_metrics(scores) | mean_column_metrics(scores))
 
 

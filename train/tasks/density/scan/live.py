@@ -131,9 +131,10 @@ def reconstruct_live(
     recording = source.describe()
     scan = calibrate(recording)
     resampling.check_fit(scan, model.conditions, recording.name)
+    network = network_identity(model)
     identity: dict[str, object] = {
         "program": __version__,
-        "network": network_identity(model),
+        "network": network,
         "scan": _scan_identity(scan),
         "beam_intensity": beam_intensity,
         "specimen": asdict(specimen) if specimen else None,
@@ -144,7 +145,7 @@ def reconstruct_live(
     session = _Session(
         scan,
         model,
-        identity["network"]["weights"],
+        str(network["weights"]),
         recording.name,
         origin,
         beam_intensity,

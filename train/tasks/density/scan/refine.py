@@ -5,12 +5,14 @@ nothing clear keeps the network's density.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.inverse.refinement import refine
+from namsa.inverse.refinement_facts import FittedNumbers, RefinementFacts
 from namsa.inverse.scan_fit import KnownScan
 from namsa.io.lost import filled
 from namsa.physics.optics import BeamSettings
@@ -98,7 +100,7 @@ class Refinement(Measure):
             margin = int(MARGIN * min(*shape, SIDE))
         blend = Blend((shape[0], shape[1]), margin)
         blended_errors = Blend((shape[0], shape[1]), margin)
-        blocks = list[dict[str, object]]()
+        blocks: list[RefinedBlock] = []
         with (
             scan.bands_again() as bands,
             self.note.counter("steps of refinement") as count,
@@ -110,7 +112,7 @@ class Refinement(Measure):
                     )
                     block_density = density[y, x]
                     block_errors = None if errors is None else errors[y, x]
-                    block = {"rows": [y.start, y.stop], "columns": [x.start, x.stop]}
+                    facts = None
                     refined = refine(
                         block_density,
                         block_errors,
@@ -123,27 +125,44 @@ class Refinement(Measure):
                     if refined is not None:
                         block_density = refined.density
                         block_errors = refined.uncertainty
-                        block |= refined.facts
+                        facts = refined.facts
                     blend.add((y, x), block_density[None])
                     if block_errors is not None:
                         blended_errors.add((y, x), block_errors[None])
-                    blocks.append(block)
+                    blocks.append(RefinedBlock(y, x, facts))
         for block in blocks:
             self.note(_line(block))
-        if not any(block.get("steps") for block in blocks):
+        stored = {"blocks": [block.to_json() for block in blocks]}
+        if not any(block.facts and block.facts["steps"] for block in blocks):
             if self.prepared.options.refine_columns:
                 self.note("refinement changed nothing: the density is the network's own")
             else:
                 self.note("refined: the density stays the network's own without --refine-columns")
-            return findings._replace(facts={**findings.facts, "refined": {"blocks": blocks}})
+            return findings._replace(facts={**findings.facts, "refined": stored})
         density = np.where(lost, np.nan, blend.mean()).astype(images.density.dtype)
         if uncertainty is not None:
             uncertainty = np.where(lost, np.nan, blended_errors.mean()).astype(uncertainty.dtype)
         return Findings(
             replace(images, density=density, uncertainty=uncertainty),
             known,
-            {**findings.facts, "refined": {"blocks": blocks}},
+            {**findings.facts, "refined": stored},
         )
+
+
+class RefinedBlock(NamedTuple):
+    """A part of a scan that is refined by itself."""
+
+    rows: slice
+    columns: slice
+    facts: RefinementFacts | None  # `None` where the density has no columns of atoms
+
+    def to_json(self) -> dict[str, object]:
+        """Returns the block as a result's file holds it."""
+        block: dict[str, object] = {
+            "rows": [self.rows.start, self.rows.stop],
+            "columns": [self.columns.start, self.columns.stop],
+        }
+        return block | dict(self.facts or {})
 
 
 def _whole(image: Array, lost: Array) -> Array:
@@ -184,41 +203,41 @@ def _experiment(
     )
 
 
-def _line(block: Mapping[str, object]) -> str:
+def _line(block: RefinedBlock) -> str:
     """Returns the line about a block."""
-    place = (
-        f"rows {block['rows'][0]} to {block['rows'][1] - 1}, columns {block['columns'][0]} to "
-        f"{block['columns'][1] - 1}"
-    )
-    if "steps" not in block:
+    rows = block.rows
+    columns = block.columns
+    place = f"rows {rows.start} to {rows.stop - 1}, columns {columns.start} to {columns.stop - 1}"
+    facts = block.facts
+    if facts is None:
         return f"refined: {place}: not at all, for the density does not consist of columns of atoms"
-    fitted = _fitted_numbers(block)
-    if "gain_of_columns" not in block:
+    fitted = _fitted_numbers(facts)
+    if "gain_of_columns" not in facts:
         return (
             f"refined: {place}: the divergence of patterns kept out is "
-            f"{block['kept_out_divergence_before']:.3g}; {fitted}"
+            f"{facts['kept_out_divergence_before']:.3g}; {fitted}"
         ).replace("-", "−")
-    gain = block["gain_of_columns"]
-    if not block["steps"]:
+    gain = facts["gain_of_columns"]
+    if not facts["steps"]:
         return (
             f"refined: {place}: the density stays, for columns explain the patterns kept out by "
             f"{100 * gain:.0f} % better than lens, source, thickness and tilt alone, which is not "
             "enough"
         ).replace("-", "−")
-    before = block["kept_out_divergence_before"]
-    after = block["kept_out_divergence"]
+    divergence = facts["kept_out_divergence_before"]
+    with_columns = facts["kept_out_divergence"]
     text = (
-        f"refined: {place}: {block['steps']} steps; the divergence of patterns kept out is "
-        f"{before:.3g} by lens, source, thickness and tilt, and {after:.3g} with the columns, of "
-        f"whose change {100 * block['taken']:.0f} % is taken in the mean; {fitted}, "
-        f"{block['amount']:.2f} times the electrons"
+        f"refined: {place}: {facts['steps']} steps; the divergence of patterns kept out is "
+        f"{divergence:.3g} by lens, source, thickness and tilt, and {with_columns:.3g} with the "
+        f"columns, of whose change {100 * facts['taken']:.0f} % is taken in the mean; {fitted}, "
+        f"{facts['amount']:.2f} times the electrons"
     )
-    if block["pairs"]:
-        text += f"; {block['pairs']} maxima of the density are taken for two columns each"
+    if facts["pairs"]:
+        text += f"; {facts['pairs']} maxima of the density are taken for two columns each"
     return text.replace("-", "−")
 
 
-def _fitted_numbers(block: Mapping[str, object]) -> str:
+def _fitted_numbers(block: FittedNumbers) -> str:
     """Returns the fitted lens, source, thickness and tilt of a block, in words."""
     tilt = float(np.hypot(*block["tilt_mrad"]))
     return (

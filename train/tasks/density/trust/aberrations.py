@@ -132,6 +132,7 @@ class AberrationsOfScan:
         """
         if measured is None:
             return None
+        assert measured.within is not None  # `measure` has limits
         return {**measured.coefficients, "explained": measured.explained, "within": measured.within}
 
     def line(self, facts: Mapping[str, float] | None) -> str:
