@@ -49,7 +49,7 @@ class Validator:
         self.entries = entries
         self.run_dir = run_dir
         self.ranks = ranks
-        earlier_rows: list[dict[str, object]] = []
+        earlier_rows: list[Row] = []
         with ranks.local_work():
             path = run_dir / rows.VALIDATIONS
             if ranks.rank() == 0 and self.config.every_epochs and path.exists():
