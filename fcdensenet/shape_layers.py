@@ -13,7 +13,7 @@ from fcdensenet.layer_counts import BYTES_PER_VALUE, LayerCount, NetworkCount
 from fcdensenet.split import borders, check_rows, reach, transposed_reach
 
 
-class Halo(TypedDict):
+class HaloSizes(TypedDict):
     """The sizes of a halo, by the names of `LayerCount`."""
 
     halo_values: int
@@ -253,7 +253,7 @@ class ShapeLayers:
             x = self._add(layer, x)
         return x
 
-    def _halo(self, x: LayerCount, widths: tuple[int, int]) -> Halo:
+    def _halo(self, x: LayerCount, widths: tuple[int, int]) -> HaloSizes:
         """Returns the sizes of the halo of `x` along a single divided axis."""
         if self.divided_axis is None or self.further_axes:
             return {"halo_values": 0, "halo_gradients": 0}

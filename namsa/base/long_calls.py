@@ -1,4 +1,4 @@
-"""What a long call says of its time."""
+"""Messages of long calls about the time that they take."""
 
 import time
 

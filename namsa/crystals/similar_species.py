@@ -53,11 +53,8 @@ def similar_elements(symbol: str) -> list[str]:
                 similar.append(new.symbol)
     if similar:
         return similar
-    return [
-        chemical_symbols[near]
-        for near in (atomic_number - 1, atomic_number + 1)
-        if 1 <= near <= last
-    ]
+    neighbours = (atomic_number - 1, atomic_number + 1)
+    return [chemical_symbols[neighbour] for neighbour in neighbours if 1 <= neighbour <= last]
 
 
 def _neutral(atomic_number: int) -> Constituent:

@@ -309,29 +309,31 @@ def _parse_pdb(text: str) -> tuple[ase.Atoms, list[str], str]:
     return decide(sites, symmetries, Stated({}, None, None), cell)
 
 
-def _checked(found: ase.Atoms) -> tuple[ase.Atoms, list[str]]:
+def _checked(read_atoms: ase.Atoms) -> tuple[ase.Atoms, list[str]]:
     """Returns cell, elements, positions and occupancies of atoms, and notes about them.
 
     Raises:
         InputError: If they are no crystal.
     """
-    cell = np.asarray(found.cell, dtype=np.float64)
-    if not (np.isfinite(cell).all() and np.isfinite(found.positions).all()):
+    cell = np.asarray(read_atoms.cell, dtype=np.float64)
+    if not (np.isfinite(cell).all() and np.isfinite(read_atoms.positions).all()):
         raise InputError("its cell or positions are not finite")
     if not cell.any(axis=1).all():
         raise InputError("it gives no cell of three lattice vectors, which a simulation repeats")
-    check_cell(cell, len(found))
+    check_cell(cell, len(read_atoms))
     if np.linalg.det(cell) < 0:
         raise InputError("its lattice vectors are left-handed: exchange two of them")
-    found = with_occupancies(found)
-    atoms = ase.Atoms(numbers=found.numbers, positions=found.positions, cell=cell, pbc=True)
+    read_atoms = with_occupancies(read_atoms)
+    atoms = ase.Atoms(
+        numbers=read_atoms.numbers, positions=read_atoms.positions, cell=cell, pbc=True
+    )
     for array in ("occupancy", "rms_displacement_angstrom"):
-        if array in found.arrays:
-            atoms.set_array(array, np.asarray(found.arrays[array], dtype=np.float64), shape=())
+        if array in read_atoms.arrays:
+            atoms.set_array(array, np.asarray(read_atoms.arrays[array], dtype=np.float64), shape=())
     check_crystal(atoms)
     notes = structure_notes(atoms)
-    if not found.pbc.all():
-        notes.append(_periodic_note(found))
+    if not read_atoms.pbc.all():
+        notes.append(_periodic_note(read_atoms))
     atoms.wrap()
     return atoms, notes
 

@@ -247,9 +247,10 @@ def _contacts(
     """Returns the pairs of species that touch each other and their shortest distances, Å."""
     by_number = {atomic_numbers[ion.symbol]: ion for ion in species}
     atoms = prototype.atoms
-    one, other, distances = neighbor_list("ijd", atoms, CONTACT * covalent_radii[atoms.numbers])
+    cutoffs = CONTACT * covalent_radii[atoms.numbers]
+    indices, neighbours, distances = neighbor_list("ijd", atoms, cutoffs)
     shortest: dict[tuple[int, int], float] = {}
-    numbers = np.sort(np.stack([atoms.numbers[one], atoms.numbers[other]], axis=1), axis=1)
+    numbers = np.sort(np.stack([atoms.numbers[indices], atoms.numbers[neighbours]], axis=1), axis=1)
     for (low, high), distance in zip(numbers.tolist(), distances.tolist(), strict=True):
         shortest[low, high] = min(distance, shortest.get((low, high), math.inf))
     contacts = []

@@ -66,48 +66,48 @@ def rotations(atoms: ase.Atoms) -> Integers:
     return np.asarray(symmetry.rotations, np.int64)
 
 
-def is_conventional(atoms: ase.Atoms, found: spglib.SpglibDataset) -> bool:
+def is_conventional(atoms: ase.Atoms, symmetry: spglib.SpglibDataset) -> bool:
     """Whether a cell can be called conventional.
 
     It is not smaller than that of the International Tables, and has its right angles.
     Other settings, other origins and multiples of the conventional cell are as good. For a
     rhombohedral lattice the conventional cell has hexagonal axes.
     """
-    if found.number <= 2:
+    if symmetry.number <= 2:
         return True
-    if abs(atoms.cell.volume) < 0.99 * abs(np.linalg.det(found.std_lattice)):
+    if abs(atoms.cell.volume) < 0.99 * abs(np.linalg.det(symmetry.std_lattice)):
         return False
     tolerance = np.degrees(SYMPREC / min(atoms.cell.lengths())) + _RIGHT
     right_angles = int(np.count_nonzero(abs(atoms.cell.angles() - 90) < tolerance))
     # orthorhombic and tetragonal, or cubic
-    is_rectangular = 16 <= found.number <= 142 or found.number >= 195
+    is_rectangular = 16 <= symmetry.number <= 142 or symmetry.number >= 195
     return right_angles >= (3 if is_rectangular else 2)
 
 
-def conventional(atoms: ase.Atoms, found: spglib.SpglibDataset) -> ase.Atoms:
+def conventional(atoms: ase.Atoms, symmetry: spglib.SpglibDataset) -> ase.Atoms:
     """Returns a crystal in the conventional cell of the International Tables.
 
     Its atoms are at the positions of its symmetry.
     """
     _, site = _sites(atoms)
     representatives: dict[int, int] = {}
-    for index, primitive in enumerate(found.mapping_to_primitive.tolist()):
+    for index, primitive in enumerate(symmetry.mapping_to_primitive.tolist()):
         representatives.setdefault(primitive, index)
     sources = []
     places = []
     for primitive, place in zip(
-        found.std_mapping_to_primitive.tolist(), found.std_positions, strict=True
+        symmetry.std_mapping_to_primitive.tolist(), symmetry.std_positions, strict=True
     ):
         for member in np.flatnonzero(site == representatives[primitive]):
             sources.append(int(member))
             places.append(place)
     result = ase.Atoms(
-        numbers=atoms.numbers[sources], scaled_positions=places, cell=found.std_lattice, pbc=True
+        numbers=atoms.numbers[sources], scaled_positions=places, cell=symmetry.std_lattice, pbc=True
     )
     for name in SITE_ARRAYS:
         if name in atoms.arrays:
             values = atoms.arrays[name][sources]
-            turn = found.std_rotation_matrix
+            turn = symmetry.std_rotation_matrix
             result.set_array(name, turn @ values @ turn.T if name == TENSOR else values)
     return result
 

@@ -140,17 +140,17 @@ def _find_cells(
     specimen: Specimen,
     material: Material,
     zone_axis: ZoneAxis,
-    found: RectangularCells | InputError | None,
+    known_cells: RectangularCells | InputError | None,
 ) -> RectangularCells | InputError:
     """Returns the right-angled cells of a material, or why there are none.
 
     Args:
-        found: What was returned for another crystal of the same structure. `None` if there is none.
+        known_cells: The cells of another crystal of the same structure; `None` if there is none.
     """
-    if isinstance(found, RectangularCells):
-        return found.resized(material.atoms)
-    if found:
-        return found
+    if isinstance(known_cells, RectangularCells):
+        return known_cells.resized(material.atoms)
+    if known_cells:
+        return known_cells
     try:
         return find_rectangular_cells(material.atoms, zone_axis, specimen.max_strain)
     except InputError as error:

@@ -141,9 +141,9 @@ class SlabFile(Closing):
             raise WorkError(f"cannot read {self.path}: {shorten(str(error), 300)}") from None
 
     def _compare(
-        self, sample_id: str, what: str, found: Array, digest: npt.NDArray[np.uint8]
+        self, sample_id: str, what: str, values: Array, digest: npt.NDArray[np.uint8]
     ) -> None:
-        if digests(found) != [digest.tobytes().hex()]:
+        if digests(values) != [digest.tobytes().hex()]:
             raise WorkError(
                 f"{shorten(sample_id)} in {self.path}: the file is damaged, the checksum of {what} "
                 f"is wrong: {REMEDY}"

@@ -210,17 +210,18 @@ def _records(path: Path, header: dict[str, bytes], kind: str, axes: tuple[int, .
     return _Records(name, np.dtype(dtype).newbyteorder("<"), shape)
 
 
-def _header(path: Path, file: BinaryIO, found: dict[str, tuple[int, int]], name: str) -> bytes:
+def _header(path: Path, file: BinaryIO, locations: dict[str, tuple[int, int]], name: str) -> bytes:
     """Returns a record of the header."""
-    if name not in found:
+    if name not in locations:
         raise InputError(
             f"{path} has no header record {name}: it is not of the layout of batch_<mode>_<rank>.db"
         )
-    if found[name][1] > HEADER_BYTES:
+    if locations[name][1] > HEADER_BYTES:
         raise InputError(
-            f"{path}: {name} has {found[name][1]} bytes, and a header record at most {HEADER_BYTES}"
+            f"{path}: {name} has {locations[name][1]} bytes, and a header record at most "
+            f"{HEADER_BYTES}"
         )
-    return _bytes(path, file, found[name])
+    return _bytes(path, file, locations[name])
 
 
 def _bytes(path: Path, file: BinaryIO, where: tuple[int, int]) -> bytes:

@@ -25,7 +25,7 @@ AMOUNTS = np.geomspace(0.5, 2.0, 12)
 
 
 def simulate(
-    part: RepeatingCell,
+    cell: RepeatingCell,
     electrons_per_angstrom3: float,  # mean electron density of the specimen
     known: Known,
     measurement: RingMeasurement,
@@ -35,19 +35,19 @@ def simulate(
 ) -> Floats:
     """Returns the ring sums of a cell at each of `AMOUNTS`, `(amounts, rings)`."""
     beam = measurement.beam
-    thickness = AMOUNTS * part.density / electrons_per_angstrom3
+    thickness = AMOUNTS * cell.density / electrons_per_angstrom3
     depth = int(np.ceil(thickness[-1] / SLICE_ANGSTROM)) * SLICE_ANGSTROM
-    scale = electrons_per_angstrom3 / part.density
+    scale = electrons_per_angstrom3 / cell.density
     elements = known.elements(electrons_per_angstrom3)
-    atoms = column_atoms(part, elements, scale, depth, vibration)
+    atoms = column_atoms(cell, elements, scale, depth, vibration)
     positions = np.column_stack([atoms.yx[:, ::-1], atoms.z])
-    cell = ase.Atoms(atoms.numbers, positions, cell=[*part.extent[::-1], depth], pbc=True)
+    column_cell = ase.Atoms(atoms.numbers, positions, cell=[*cell.extent[::-1], depth], pbc=True)
     slice_counts = np.unique(np.maximum(1, np.round(thickness / SLICE_ANGSTROM))).astype(int)
     depths = slice_counts * SLICE_ANGSTROM
-    aperture = np.pi * (1e-3 * beam.semiangle_mrad / beam.wavelength) ** 2 * np.prod(part.extent)
+    aperture = np.pi * (1e-3 * beam.semiangle_mrad / beam.wavelength) ** 2 * np.prod(cell.extent)
     every = max(1, int(aperture / waves))
     patterns = position_averaged(
-        cell,
+        column_cell,
         energy_ev=beam.energy_ev,
         semiangle_mrad=beam.semiangle_mrad,
         detector=measurement.detector,
@@ -64,7 +64,7 @@ def simulate(
 
 
 def column_atoms(
-    part: RepeatingCell,
+    cell: RepeatingCell,
     composition: Mapping[int, float],
     scale: float,  # electrons per Å of a column over its electrons
     depth: float,  # Å
@@ -75,7 +75,7 @@ def column_atoms(
     Elements of a column take turns in proportion to their numbers.
     """
     rng = np.random.default_rng(0)
-    shares = share_out(part.electrons, composition)
+    shares = share_out(cell.electrons, composition)
     elements = np.array(list(shares))
     # atoms of each element per Å, `(columns, elements)`
     rates = np.stack(
@@ -84,7 +84,7 @@ def column_atoms(
     numbers = []
     places = []
     heights = []
-    for yx, column_rates in zip(part.yx, rates, strict=True):
+    for yx, column_rates in zip(cell.yx, rates, strict=True):
         total = column_rates.sum()
         z = np.arange(rng.random() / total, depth, 1 / total)
         shares_so_far = np.cumsum(column_rates) / total

@@ -133,7 +133,7 @@ class AtomDensities:
 
 
 def atom_density(
-    r: Floats, number: int, max_q: float, rms_displacement_angstrom: float = 0.0
+    r: Floats, atomic_number: int, max_q: float, rms_displacement_angstrom: float = 0.0
 ) -> Floats:
     """Returns the projected density of an atom in the band at distances `r` (Å).
 
@@ -142,7 +142,7 @@ def atom_density(
     """
     q = (np.arange(_Q_POINTS) + 0.5) * max_q / _Q_POINTS
     thermal = np.exp(-2 * (np.pi * rms_displacement_angstrom * q) ** 2)
-    per_electron = xray(number, q**2) / number
+    per_electron = xray(atomic_number, q**2) / atomic_number
     spectrum = per_electron * thermal * density_target.window(q, max_q) * 2 * np.pi * q
     return np.asarray(j0(2 * np.pi * np.multiply.outer(r, q)) @ spectrum * (max_q / _Q_POINTS))
 

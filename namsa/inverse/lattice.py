@@ -40,13 +40,10 @@ def repeating_translations(image: Floats, pixels: PixelGrid) -> Floats:
     half_y = ny // 2
     half_x = nx // 2
     # half of the image is in common
-    products = _autocorrelation(image - image.mean())[
-        ny - half_y : ny + half_y + 1, nx - half_x : nx + half_x + 1
-    ]
-    pairs = _autocorrelation(np.ones(image.shape))[
-        ny - half_y : ny + half_y + 1, nx - half_x : nx + half_x + 1
-    ]
-    correlation = products / pairs / image.var()
+    window = (slice(ny - half_y, ny + half_y + 1), slice(nx - half_x, nx + half_x + 1))
+    products = _autocorrelation(image - image.mean())[window]
+    overlaps = _autocorrelation(np.ones(image.shape))[window]  # pixels in common
+    correlation = products / overlaps / image.var()
     step_y, step_x = pixels.step
     around = PixelGrid(pixels.step, (-half_y * step_y, -half_x * step_x))
     vectors, heights = local_maxima(correlation, around)

@@ -1,4 +1,4 @@
-"""What a refinement did, as a result's file holds it."""
+"""The facts about a refinement, as a result's file holds them."""
 
 from typing import NotRequired, TypedDict
 
@@ -31,8 +31,9 @@ class FittedNumbers(TypedDict):
 
 
 class RefinementFacts(FittedNumbers):
-    """What a refinement did, as a result's file holds it. Residuals and divergences are those of
-    the positions that are kept out.
+    """The facts about a refinement, as a result's file holds them.
+
+    Residuals and divergences are those of the positions that are kept out.
     """
 
     steps: int  # that the result follows from; 0 where it is the density as it was

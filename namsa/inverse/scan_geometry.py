@@ -157,8 +157,7 @@ def object_grid(scan: tuple[int, int], step_angstrom: tuple[float, float], box: 
     It has room for positions that the fit moves.
     """
     sampling = box.sampling_angstrom[0]
-    rows, columns = (
-        fft.next_fast_len(math.ceil((n - 1) * step / sampling) + box.shape[0] + 2 * SPARE)
-        for n, step in zip(scan, step_angstrom, strict=True)
-    )
+    margin = box.shape[0] + 2 * SPARE
+    rows = fft.next_fast_len(math.ceil((scan[0] - 1) * step_angstrom[0] / sampling) + margin)
+    columns = fft.next_fast_len(math.ceil((scan[1] - 1) * step_angstrom[1] / sampling) + margin)
     return Grid((rows, columns), (rows * sampling, columns * sampling), BAND)

@@ -38,7 +38,7 @@ class CalibrationFacts(TypedDict, total=False):
 
 
 class RecordingFacts(CalibrationFacts, total=False):
-    """What a file says of a scan; see `Recording`."""
+    """Facts about a scan that a file states; see `Recording`."""
 
     energy_ev: float | None
     semiangle_mrad: float | None

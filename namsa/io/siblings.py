@@ -14,11 +14,12 @@ def sibling(path: Path, suffix: str) -> Path | None:
     """Returns the file beside `path` that has its name and another suffix; `None` if there is
     none.
     """
-    own = path.with_suffix(suffix)
-    if own.is_file():
-        return own
+    named = path.with_suffix(suffix)
+    if named.is_file():
+        return named
     return next(
-        (other for other in siblings(path, suffix) if other.name.lower() == own.name.lower()), None
+        (other for other in siblings(path, suffix) if other.name.lower() == named.name.lower()),
+        None,
     )
 
 

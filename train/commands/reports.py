@@ -96,7 +96,7 @@ def transfer(options: argparse.Namespace) -> None:
     output_console().print(gain_table(gains, compute_s, options.gigabytes_per_s))
 
 
-def gain_table(found: Sequence[Any], compute_s: float, gigabytes_per_s: float) -> "Table":
+def gain_table(gains: Sequence[Any], compute_s: float, gigabytes_per_s: float) -> "Table":
     """Returns the gains of packed weights as a table."""
     from rich import box
     from rich.table import Table
@@ -105,7 +105,7 @@ def gain_table(found: Sequence[Any], compute_s: float, gigabytes_per_s: float) -
     table = Table(title=title, box=box.SIMPLE_HEAD)
     for heading in ("epoch", "MB", "MB float32", "packing ms", "link ms", "float32 ms", "gain"):
         table.add_column(heading, justify="right")
-    for row in found:
+    for row in gains:
         table.add_row(
             str(row.epoch + 1),
             f"{row.weight_bytes / 1e6:.3g}",

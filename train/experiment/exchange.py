@@ -123,7 +123,7 @@ class GradientGroups(ExchangeSection):
     )
 
     @model_validator(mode="after")
-    def _groups_are_told_once(self) -> "GradientGroups":
+    def _groups_are_given_once(self) -> "GradientGroups":
         if bool(self.group_list) != (self.grouping == "list"):
             raise ValueError("grouping 'list' and group_list go together: give both or neither")
         if self.groups == 0 and self.grouping != "bytes":

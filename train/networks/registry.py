@@ -52,7 +52,7 @@ DIVIDED = ("fcdensenet", "deeplabv3plus", "cosmoflow", "unet3d")
 ONE_AXIS = ("cosmoflow",)
 
 
-class DivisionSection(Protocol):
+class DivisionSettings(Protocol):
     """How samples are divided, as the section training.split says it."""
 
     @property
@@ -217,7 +217,9 @@ def count(
     return counted_part(counted, ways, config.input_shape[1 + axis], bool(further))
 
 
-def count_part(config: Network, division: DivisionSection, recompute: bool = False) -> NetworkCount:
+def count_part(
+    config: Network, division: DivisionSettings, recompute: bool = False
+) -> NetworkCount:
     """Counts the layers of a network, of a part of it if samples are divided; see `count`.
 
     Args:

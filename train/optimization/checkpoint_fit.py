@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,17 @@ Header = dict[str, Any]  # facts of a checkpoint, JSON values by name
 
 if TYPE_CHECKING:  # headers are read without Keras
     import keras
+
+
+class VariableType(NamedTuple):
+    """What a variable of a checkpoint and one of a job must have in common."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype}{list(self.shape)}"
 
 
 def check_fits(
@@ -28,26 +39,26 @@ def check_fits(
     for key, configured in network.model_dump(mode="json").items():
         # of a key that the network of an older version has not
         default = type(network).model_fields[key].default
-        stored = header["network"].get(key, default)
-        if stored != configured:
+        stored_value = header["network"].get(key, default)
+        if stored_value != configured:
             raise InputError(
-                f"{path} is of a network with {key} {stored}, the configuration says {configured}: "
-                f"{remedy}"
+                f"{path} is of a network with {key} {stored_value}, the configuration says "
+                f"{configured}: {remedy}"
             )
-    kept_all = []
+    stored_variables = []
     for name, array in zip(header["variables"], arrays, strict=False):
-        kept_all.append((name, array.shape, _type(array.dtype.name)))
-    expected_all = []
+        stored_variables.append(VariableType(name, array.shape, _type(array.dtype.name)))
+    job_variables = []
     for variable in variables:
-        expected_all.append((variable.path, tuple(variable.shape), _type(variable.dtype)))
-    for kept, expected in zip(kept_all, expected_all, strict=False):
-        if kept != expected:
-            raise InputError(
-                f"{path} holds {_describe(kept)} where the job has {_describe(expected)}: {remedy}"
-            )
-    if len(kept_all) != len(expected_all):
+        shape = tuple(variable.shape)
+        job_variables.append(VariableType(variable.path, shape, _type(variable.dtype)))
+    for stored, expected in zip(stored_variables, job_variables, strict=False):
+        if stored != expected:
+            raise InputError(f"{path} holds {stored} where the job has {expected}: {remedy}")
+    if len(stored_variables) != len(job_variables):
         raise InputError(
-            f"{path} holds {len(kept_all)} variables, the job has {len(expected_all)}: {remedy}"
+            f"{path} holds {len(stored_variables)} variables, the job has {len(job_variables)}: "
+            f"{remedy}"
         )
 
 
@@ -56,9 +67,3 @@ def _type(name: str) -> str:
     JAX.
     """
     return "int" if name in ("int32", "int64") else name
-
-
-def _describe(variable: tuple[str, tuple[int, ...], str]) -> str:
-    """Returns a variable's name, type and shape."""
-    name, shape, dtype = variable
-    return f"{name} {dtype}{list(shape)}"

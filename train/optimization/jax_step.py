@@ -198,7 +198,7 @@ class _Placement:
         self._own_everywhere = NamedSharding(own_mesh, PartitionSpec())
         self._own_divided = NamedSharding(own_mesh, PartitionSpec("batch"))
 
-    def of_job(self, own: object) -> Tensor:
+    def of_job(self, arrays: object) -> Tensor:
         """Returns arrays of this process, which all have alike, as arrays of the job."""
 
         def joined(array: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ class _Placement:
                 array = jax.device_put(array, self._own_everywhere)
             return _of_shards(array, array.shape, self.everywhere)
 
-        return jax.tree.map(joined, own)
+        return jax.tree.map(joined, arrays)
 
     def of_process(self, arrays: object) -> Tensor:
         """Returns this process's copies of arrays of the job."""
@@ -215,9 +215,9 @@ class _Placement:
             lambda array: _of_shards(array, array.shape, self._own_everywhere), arrays
         )
 
-    def batch(self, own: Tensor) -> Tensor:
+    def batch(self, local_batch: Tensor) -> Tensor:
         """Returns the batch of the job of each process's part of it, in their order."""
-        parts = jax.device_put(own, self._own_divided)
+        parts = jax.device_put(local_batch, self._own_divided)
         shape = (self.processes * parts.shape[0], *parts.shape[1:])
         return _of_shards(parts, shape, self.divided)
 

@@ -29,9 +29,8 @@ class Job:
     rank: int  # number of this rank
     ranks: int  # number of ranks
     device: str  # this rank's share of its node, in words
-    split: (
-        RankDivision | None
-    )  # what the parts of a divided sample exchange; `None` for whole samples
+    # What the parts of a divided sample exchange; `None` for whole samples.
+    split: RankDivision | None
     stop_request: StopRequest  # the signal that asks the job to stop
     watchdog: Watchdog  # finds a rank that stalls
     started: float  # time at the start, s, of `time.perf_counter`
@@ -76,35 +75,33 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
         with engine().local_work():
             if evaluate_only:
                 experiment = experiment.model_copy(update={"data": experiment.data.as_it_lies()})
-            device += _order_of_axes(experiment)
+            device += _convolutions_in_words(experiment)
         engine().check_same(config_hash(experiment), "the configuration's hash")
         training = experiment.training
         hosts = engine().nodes()
         with engine().local_work():
             training.exchange.check_hosts(hosts)
-        # Evaluation keeps no maps for a backward pass: one process evaluates whole samples.
-        split = (
-            None
-            if evaluate_only and ranks == 1
-            else division_of(training.split, experiment.network.input_shape)
-        )
+        split = division_of(training.split, experiment.network.input_shape)
+        if evaluate_only and ranks == 1:
+            # Evaluation keeps no maps for a backward pass: one process evaluates whole samples.
+            split = None
         with watch(
             engine(), training.ranks.stall_warning_s, training.ranks.watchdog_radix
         ) as watchdog:
             yield Job(
-                experiment,
-                evaluate_only,
-                rank,
-                ranks,
-                device,
-                split,
-                stop_request,
-                watchdog,
-                started,
+                experiment=experiment,
+                evaluate_only=evaluate_only,
+                rank=rank,
+                ranks=ranks,
+                device=device,
+                split=split,
+                stop_request=stop_request,
+                watchdog=watchdog,
+                started=started,
             )
 
 
-def _order_of_axes(experiment: Experiment) -> str:
+def _convolutions_in_words(experiment: Experiment) -> str:
     """Returns what computes convolutions that TensorFlow itself does not compute here, as an
     addition to the device.
     """

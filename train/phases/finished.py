@@ -1,4 +1,4 @@
-"""What a job that is done was made of: started again, it says so and ends."""
+"""The identity of a job that is done: started again, the job says so and ends."""
 
 import json
 from pathlib import Path

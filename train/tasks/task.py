@@ -202,10 +202,10 @@ class Task(ABC):
         return report_of(self.experiment.training.task).table(evaluation, run_dir, report)
 
 
-def gathered(ranks: Ranks, own: Sequence[Mapping[str, object]]) -> list[Any]:
+def gathered(ranks: Ranks, local_rows: Sequence[Mapping[str, object]]) -> list[Any]:
     """Returns the rows of all ranks in the order of their ids. Collective."""
     return sorted(
-        (row for rows in ranks.gather_json(own) for row in rows), key=lambda row: row["id"]
+        (row for rows in ranks.gather_json(local_rows) for row in rows), key=lambda row: row["id"]
     )
 
 

@@ -144,14 +144,14 @@ def _interruption(stack: StackFile) -> str:
     )
 
 
-def _print_check(found: Convergence, as_json: bool) -> None:
+def _print_check(convergence: Convergence, as_json: bool) -> None:
     """Prints the error of a simulation by ring, and warns if it exceeds the accuracy."""
     if as_json:
-        print_json(found.as_dict())
+        print_json(convergence.as_dict())
     else:
-        print_table(_error_rows(found), ("", "relative error"))
-    if found.problem:
-        warnings.warn(found.problem, SimulationWarning, stacklevel=2)
+        print_table(_error_rows(convergence), ("", "relative error"))
+    if convergence.problem:
+        warnings.warn(convergence.problem, SimulationWarning, stacklevel=2)
 
 
 def _error_rows(found: Convergence) -> list[tuple[str, str]]:

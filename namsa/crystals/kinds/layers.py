@@ -67,8 +67,8 @@ def with_layer(
 ) -> ase.Atoms:
     """Replaces a layer of the crystal by a partner.
 
-    Of shifts of the partner by half a period along each axis that is taken which leaves the least
-    volume free, then that with the longest contacts.
+    The partner is tried as it is and shifted by half a period along each axis. The place that
+    leaves the least volume free is taken; among equal ones, that with the longest contacts.
 
     Parameters: `side` ("entrance" or "exit") that the partner of a stack or a cap is on, and `part`
     of the thickness that it has (a stack draws it from 0.25 to 0.75, a cap from 0.1 to 0.25, a

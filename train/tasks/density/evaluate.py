@@ -51,7 +51,7 @@ AtomsOf = Callable[[Entry], ase.Atoms | None]
 
 
 class ShownSample(TypedDict):
-    """What the report shows of a sample, in JSON types."""
+    """The arrays of a sample that the report shows, in JSON types."""
 
     picture: pictures.EncodedPicture
     bins: NotRequired[list[pictures.EncodedArray]]  # true and predicted bins along the beam

@@ -42,9 +42,8 @@ CLUSTERS = 4
 BAND_BYTES = 2**26  # of decoded patterns that are written at once
 
 
-@dataclass(
-    frozen=True, eq=False, repr=False
-)  # arrays have no single truth value and long representations
+# Arrays have no single truth value, and long representations.
+@dataclass(frozen=True, eq=False, repr=False)
 class EmbeddedScan(ScanResult):
     """The latent numbers of the patterns of a scan.
 
@@ -87,19 +86,22 @@ class EmbeddedScan(ScanResult):
             )
 
     def _maps(self) -> Maps:
-        maps = {
-            f"latent_{index + 1}": (self.latents[..., index], "")
-            for index in range(self.latents.shape[-1])
-        }
-        return maps | {"cluster": (self.clusters.astype(np.int32), ""), "rmse": (self.rmse, "")}
+        maps: dict[str, tuple[Array, str]] = {}
+        for index in range(self.latents.shape[-1]):
+            maps[f"latent_{index + 1}"] = (self.latents[..., index], "")
+        maps["cluster"] = (self.clusters.astype(np.int32), "")
+        maps["rmse"] = (self.rmse, "")
+        return maps
 
     def _large_arrays(self) -> Mapping[str, hdf5.Bands]:
-        scan = zip(("y", "x"), self.pixels.coordinates(self.clusters.shape), strict=True)
-        detector = zip(
-            ("ky", "kx"), self.detector_pixels.coordinates(self.detector_shape), strict=True
-        )
-        axes = [ArrayAxis(name, "Å", along) for name, along in scan]
-        axes += [ArrayAxis(name, "mrad", along) for name, along in detector]
+        y, x = self.pixels.coordinates(self.clusters.shape)
+        ky, kx = self.detector_pixels.coordinates(self.detector_shape)
+        axes = [
+            ArrayAxis("y", "Å", y),
+            ArrayAxis("x", "Å", x),
+            ArrayAxis("ky", "mrad", ky),
+            ArrayAxis("kx", "mrad", kx),
+        ]
         return {"decoded": hdf5.Bands("fraction of the beam", axes, self.decoded())}
 
     def _figure(self, title: str) -> "Figure":
@@ -174,20 +176,24 @@ def embed(
             f"{plural(len(centres), 'cluster')} instead of {clusters}: patterns have the same "
             "latent numbers"
         )
-    pixel = model.conditions.pixel_mrad
-    origin = [
-        (edge + 0.5) * size for edge, size in zip(model.conditions.first_edge, pixel, strict=True)
-    ]
+    first_y, first_x = model.conditions.first_edge
+    height_mrad, width_mrad = model.conditions.pixel_mrad
+    origin_mrad = [(first_y + 0.5) * height_mrad, (first_x + 0.5) * width_mrad]
     return EmbeddedScan(
-        latents.astype(np.float32),
-        labels.reshape(scan.plan.scan_shape),
-        centres,
-        rmse.astype(np.float32),
-        decoder(keras_model, model.experiment),
-        scan.pixels,
-        PixelGrid(pixel, origin),
-        model.conditions.detector_shape,
-        {**scan.provenance, **scan.beam, "cluster_centres": centres.tolist(), "notes": note.lines},
+        latents=latents.astype(np.float32),
+        clusters=labels.reshape(scan.plan.scan_shape),
+        centres=centres,
+        rmse=rmse.astype(np.float32),
+        decode=decoder(keras_model, model.experiment),
+        pixels=scan.pixels,
+        detector_pixels=PixelGrid((height_mrad, width_mrad), origin_mrad),
+        detector_shape=model.conditions.detector_shape,
+        provenance={
+            **scan.provenance,
+            **scan.beam,
+            "cluster_centres": centres.tolist(),
+            "notes": note.lines,
+        },
     )
 
 

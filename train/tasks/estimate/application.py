@@ -113,7 +113,7 @@ def estimate(
         errors,
         ranges,
         two_sigma_factors,
-        _window_pixels(scan, rows, columns),
+        _window_pixels(scan, rows[0], columns[0]),
         {**scan.provenance, **scan.beam, "calibrated": measured is not None, "notes": note.lines},
     )
 
@@ -138,19 +138,14 @@ def _estimate_windows(
     return values, deviations
 
 
-def _window_pixels(scan: FittedScan, rows: Sequence[slice], columns: Sequence[slice]) -> PixelGrid:
-    """Returns the middles of the windows, Å."""
-    steps = scan.plan.step_angstrom
-    middles = [
-        origin + step * (windows[0].start + windows[0].stop - 1) / 2
-        for origin, step, windows in zip(
-            scan.data.scan_origin_angstrom, steps, (rows, columns), strict=True
-        )
-    ]
-    y, x = (
-        step * window for step, window in zip(steps, scan.model.conditions.scan_shape, strict=True)
-    )
-    return PixelGrid((y, x), (middles[0], middles[1]))
+def _window_pixels(scan: FittedScan, first_rows: slice, first_columns: slice) -> PixelGrid:
+    """Returns the middles of the windows, Å, by the positions of the first one."""
+    step_y, step_x = scan.plan.step_angstrom
+    window_rows, window_columns = scan.model.conditions.scan_shape
+    origin_y, origin_x = scan.data.scan_origin_angstrom
+    middle_y = origin_y + step_y * (first_rows.start + first_rows.stop - 1) / 2
+    middle_x = origin_x + step_x * (first_columns.start + first_columns.stop - 1) / 2
+    return PixelGrid((step_y * window_rows, step_x * window_columns), (middle_y, middle_x))
 
 
 def _windows(size: int, side: int, name: str) -> list[slice]:

@@ -26,10 +26,11 @@ class FixedShareSource(LayeredSource):
 
     def epoch_order(self, samples: int, epoch: int, shares: int) -> npt.NDArray[np.int64]:
         """Returns a common order in which every `shares`-th sample is of the same share."""
-        numbers = np.random.default_rng([self.experiment.seed, epoch]).random(samples)
+        random = np.random.default_rng([self.experiment.seed, epoch]).random(samples)
         share = np.arange(samples) % shares
+        shuffled_within_shares = np.lexsort((random, share))
         order = np.empty(samples, np.int64)
-        order[np.argsort(share, kind="stable")] = np.lexsort((numbers, share))
+        order[np.argsort(share, kind="stable")] = shuffled_within_shares
         return order
 
 

@@ -111,14 +111,14 @@ class AmountByPatterns(Measure):
             )
 
 
-def scaled(images: BlendedImages, found: Amount) -> BlendedImages:
+def scaled(images: BlendedImages, amount: Amount) -> BlendedImages:
     """Returns the images with the amount that was found.
 
     They stay as they are if the rings do not determine it.
     """
-    if not found.determined:
+    if not amount.determined:
         return images
-    factor = np.float32(found.scale)
+    factor = np.float32(amount.scale)
     bins = images.by_depth
     uncertainty = images.uncertainty
     return replace(

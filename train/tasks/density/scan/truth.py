@@ -91,5 +91,7 @@ def _of_cell(
         coefficients[~within] = 0
     y, x = scan.pixels.coordinates(scan.plan.scan_shape)
     origin_y, origin_x = pixels.origin
-    found = density_target.at_positions(coefficients, grid, y - origin_y, x - origin_x)
-    return found.astype(np.float32)
+    density_at_positions = density_target.at_positions(
+        coefficients, grid, y - origin_y, x - origin_x
+    )
+    return density_at_positions.astype(np.float32)

@@ -50,11 +50,11 @@ from ...reporting import write_report
 from ..results import read_evaluation
 from . import familiarity
 from .calibration_samples import (
+    CalibrationDataset,
+    CalibrationDatasets,
     CalibrationSamples,
-    CalibrationSources,
-    SampleSource,
     choose_samples,
-    open_sources,
+    open_datasets,
 )
 from .familiarity import Familiarity, PatternStatistics
 from .outside import outside_windows
@@ -136,10 +136,10 @@ def calibrate(
             f"{run_dir}: its network has one answer alone, without symmetry and without dropout"
         )
     with ExitStack() as stack:
-        sources = open_sources(model, data, stack)
-        samples = choose_samples(model, sources, simulated, outside)
-        measured = _measure(model, ensemble, sources, samples, _counted(on_sample, samples.total))
-        ids = sources.held_out.dataset.ids
+        datasets = open_datasets(model, data, stack)
+        samples = choose_samples(model, datasets, simulated, outside)
+        measured = _measure(model, ensemble, datasets, samples, _counted(on_sample, samples.total))
+        ids = datasets.held_out.dataset.ids
         made_of = _identity(model, ids, passes, simulated, outside)
     calibration = measured.calibration
     calibration["made_of"] = made_of
@@ -160,20 +160,20 @@ def _counted(on_sample: OnSample, total: int) -> Callable[[], None]:
 def _measure(
     model: Model,
     ensemble: TrainedEnsemble,
-    sources: CalibrationSources,
+    datasets: CalibrationDatasets,
     samples: CalibrationSamples,
     on_sample: Callable[[], None],
 ) -> Measurements:
     """Predicts and scores the samples. `made_of`, `data` and `step` are still to be added."""
-    windows = _predict_windows(model, ensemble, sources, samples, on_sample)
+    windows = _predict_windows(model, ensemble, datasets, samples, on_sample)
     learnt, calibration = calibrate_windows(windows, ensemble)
-    training_dataset = sources.training.dataset
+    training_dataset = datasets.training.dataset
     calibration["transmitted_fraction"] = _transmitted_fraction(training_dataset, samples.training)
     conversion = mott_bethe.fit(training_dataset.read(entry.id) for entry in samples.training)
     scores = {}
     for entry in samples.scored:
         density = windows.held_out.densities.get(entry.id)
-        scores[entry.id] = score_sample(sources.held_out, entry, density, ensemble, conversion)
+        scores[entry.id] = score_sample(datasets.held_out, entry, density, ensemble, conversion)
         on_sample()
     return Measurements(calibration, learnt, conversion, scores)
 
@@ -181,7 +181,7 @@ def _measure(
 def _predict_windows(
     model: Model,
     ensemble: TrainedEnsemble,
-    sources: CalibrationSources,
+    datasets: CalibrationDatasets,
     samples: CalibrationSamples,
     on_sample: Callable[[], None],
 ) -> PredictedWindows:
@@ -191,8 +191,8 @@ def _predict_windows(
     def features(windows: Iterable[KnownWindow]) -> list[Array]:
         return describe_windows(ensemble, windows, statistics, on_sample)
 
-    training = sources.training
-    held_out = sources.held_out
+    training = datasets.training
+    held_out = datasets.held_out
     return PredictedWindows(
         training=features(known_windows(training.dataset, samples.training, training.experiment)),
         held_out=predict_held_out(ensemble, held_out, samples, statistics, on_sample),
@@ -213,7 +213,7 @@ def _write(run_dir: Path, measured: Measurements) -> None:
 
 def predict_held_out(
     ensemble: TrainedEnsemble,
-    source: SampleSource,
+    source: CalibrationDataset,
     samples: CalibrationSamples,
     statistics: PatternStatistics,
     on_sample: Callable[[], None],
@@ -320,7 +320,7 @@ def calibrate_run(run_dir: Path, options: Namespace, on_sample: OnSample) -> Cal
 
 
 def score_sample(
-    source: SampleSource,
+    source: CalibrationDataset,
     entry: Entry,
     density: Array | None,  # the prediction, e/Å²; `None` predicts it
     ensemble: TrainedEnsemble,  # the predictions

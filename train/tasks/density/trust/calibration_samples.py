@@ -26,7 +26,7 @@ TRAINING_SAMPLES = 1000
 HELD_OUT_SAMPLES = 400  # of dev, and of test
 
 
-class SampleSource(NamedTuple):
+class CalibrationDataset(NamedTuple):
     """A dataset of which samples are taken."""
 
     dataset: Dataset
@@ -38,11 +38,11 @@ class SampleSource(NamedTuple):
         return [entry for entry in self.entries if entry.split == name]
 
 
-class CalibrationSources(NamedTuple):
+class CalibrationDatasets(NamedTuple):
     """The datasets of a calibration, which are the same where one has all splits."""
 
-    training: SampleSource  # whose training split is used, if it has one
-    held_out: SampleSource  # whose splits dev and test are used
+    training: CalibrationDataset  # whose training split is used, if it has one
+    held_out: CalibrationDataset  # whose splits dev and test are used
 
 
 class CalibrationSamples(NamedTuple):
@@ -65,7 +65,7 @@ class CalibrationSamples(NamedTuple):
         return sum(map(len, samples)) + sum(len(plan.entries) for plan in plans)
 
 
-def open_sources(model: Model, data: Path | None, stack: ExitStack) -> CalibrationSources:
+def open_datasets(model: Model, data: Path | None, stack: ExitStack) -> CalibrationDatasets:
     """Opens the datasets of a calibration until the stack is closed.
 
     Args:
@@ -78,19 +78,19 @@ def open_sources(model: Model, data: Path | None, stack: ExitStack) -> Calibrati
         InputError: If the conditions of `data` are not those of the network.
     """
     if data is None:
-        source = open_source(model.experiment, stack)
-        return CalibrationSources(source, source)
-    held_out = open_source(on_dataset(model, data), stack)
+        source = open_dataset(model.experiment, stack)
+        return CalibrationDatasets(source, source)
+    held_out = open_dataset(on_dataset(model, data), stack)
     if held_out.split("train"):
-        return CalibrationSources(held_out, held_out)
-    return CalibrationSources(open_source(model.experiment, stack), held_out)
+        return CalibrationDatasets(held_out, held_out)
+    return CalibrationDatasets(open_dataset(model.experiment, stack), held_out)
 
 
-def open_source(experiment: Experiment, stack: ExitStack) -> SampleSource:
+def open_dataset(experiment: Experiment, stack: ExitStack) -> CalibrationDataset:
     """Opens the dataset of an experiment until the stack is closed."""
     directory = experiment.data.directory
     dataset = stack.enter_context(Dataset(directory))
-    return SampleSource(dataset, experiment, manifest.present(directory, dataset.ids))
+    return CalibrationDataset(dataset, experiment, manifest.present(directory, dataset.ids))
 
 
 def on_dataset(model: Model, directory: Path) -> Experiment:
@@ -118,16 +118,16 @@ def on_dataset(model: Model, directory: Path) -> Experiment:
 
 
 def choose_samples(
-    model: Model, sources: CalibrationSources, simulated: int | None, outside: int
+    model: Model, datasets: CalibrationDatasets, simulated: int | None, outside: int
 ) -> CalibrationSamples:
     """Returns the samples of a calibration; other arguments as of `calibration.calibrate`.
 
     Raises:
         InputError: If there is no sample of the dev split whose material was not learnt.
     """
-    held_out = sources.held_out
+    held_out = datasets.held_out
     dev, test = unseen_held_out(model, held_out.entries, held_out.experiment.data.directory)
-    training = limit(sources.training.split("train") or dev, TRAINING_SAMPLES)
+    training = limit(datasets.training.split("train") or dev, TRAINING_SAMPLES)
     limited_test = limit(test, HELD_OUT_SAMPLES)
     scored = dev + test
     if simulated is not None:
@@ -137,6 +137,6 @@ def choose_samples(
         dev=limit(dev, HELD_OUT_SAMPLES),
         test=limited_test,
         scored=scored,
-        outside=plan_outside(training, sources.training.experiment, outside),
+        outside=plan_outside(training, datasets.training.experiment, outside),
         outside_test=plan_outside(limited_test, held_out.experiment, -(-outside // 3)),
     )

@@ -109,17 +109,17 @@ class PatternStatistics:
         along = np.digitize(np.abs(uy * y + ux * x), ALONG)
         across = np.digitize(np.abs(uy * x - ux * y), ACROSS)
         bright = (len(ALONG) + 1) * (len(ACROSS) + 1)
-        part = np.where(
+        group = np.where(
             angle < DARK[0],
             along * (len(ACROSS) + 1) + across,
             bright - 1 + np.digitize(angle, DARK),
         )
-        parts = bright + len(DARK)
+        group_count = bright + len(DARK)
         band = np.digitize(2 * max(steps) * q, BANDS) - 1
-        count = parts * (len(BANDS) - 1)
+        count = group_count * (len(BANDS) - 1)
         inside = (band >= 0) & (band < len(BANDS) - 1)
         return cls(
-            np.where(inside, parts * band + part, count).astype(np.int32),
+            np.where(inside, group_count * band + group, count).astype(np.int32),
             count,
             np.digitize(angle, RINGS),
         )
@@ -283,15 +283,17 @@ def read_familiarity(folder: Path) -> Familiarity | None:
     return familiarity
 
 
-def _is_valid(found: Familiarity) -> bool:
+def _is_valid(familiarity: Familiarity) -> bool:
     """Returns whether shapes fit together and all numbers are finite, but for the mean's NaN."""
-    arrays = (found.mean, found.whitening, found.distances)
+    arrays = (familiarity.mean, familiarity.whitening, familiarity.distances)
     return (
         all(array.dtype.kind == "f" for array in arrays)
-        and found.mean.ndim == found.distances.ndim == 1
-        and found.whitening.shape == 2 * found.mean.shape
-        and found.distances.size > 0
-        and not np.isinf(found.mean).any()
-        and bool(np.isfinite(found.whitening).all() and np.isfinite(found.distances).all())
-        and bool((np.diff(found.distances) >= 0).all())
+        and familiarity.mean.ndim == familiarity.distances.ndim == 1
+        and familiarity.whitening.shape == 2 * familiarity.mean.shape
+        and familiarity.distances.size > 0
+        and not np.isinf(familiarity.mean).any()
+        and bool(
+            np.isfinite(familiarity.whitening).all() and np.isfinite(familiarity.distances).all()
+        )
+        and bool((np.diff(familiarity.distances) >= 0).all())
     )

@@ -201,14 +201,14 @@ def _scattered_again(
 
 
 def _moved(
-    group: Sequence[Entry], ranges: Mapping[str, tuple[Any, ...]], number: int
+    group: Sequence[Entry], ranges: Mapping[str, tuple[Any, ...]], index_of_group: int
 ) -> list[Entry]:
     """Returns samples of a specimen: one with each aberration out of its range, or all with the
     specimen tilted.
     """
     rng = np.random.default_rng([group[0].seed, _VALUES])
     names = [name for name in _LENS if name in ranges]
-    if "specimen_tilt_mrad" in ranges and (number % TILTED == TILTED - 1 or not names):
+    if "specimen_tilt_mrad" in ranges and (index_of_group % TILTED == TILTED - 1 or not names):
         tilt = {"specimen_tilt_mrad": beyond(ranges["specimen_tilt_mrad"], rng, direction=True)}
         return [
             replace(entry, id=f"{entry.id}-tilted", varied=entry.varied | tilt)
