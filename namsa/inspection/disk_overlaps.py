@@ -91,7 +91,7 @@ class OverlapModel(NamedTuple):
     fixed: Array  # χ(k) − χ(k − λq) and χ(k + λq) − χ(k) of the known aberrations, `(2, q, k)`, rad
     terms: Array  # the same of each term that is measured, `(terms, 2, q, k)`
     floor: Array  # what is added to Σ|B|², `(q,)`
-    power: float  # σ|G|² in the overlaps
+    power: float  # Σ|G|² in the overlaps
 
     @classmethod
     def of(
@@ -177,6 +177,6 @@ class _ComparedDisks(NamedTuple):
 
     scattered: Array  # the two parts of B, `(2, q, k)`
     model: Array  # B, `(q, k)`
-    norm: Array  # σ|B|², `(q,)`
-    overlap: Array  # σ G B*, `(q, parts)`
+    norm: Array  # Σ|B|², `(q,)`
+    overlap: Array  # Σ G B*, `(q, parts)`
     value: Array  # what they explain of the power, `(q,)`

@@ -17,10 +17,10 @@ def sibling(path: Path, suffix: str) -> Path | None:
     named = path.with_suffix(suffix)
     if named.is_file():
         return named
-    return next(
-        (other for other in siblings(path, suffix) if other.name.lower() == named.name.lower()),
-        None,
-    )
+    for other in siblings(path, suffix):
+        if other.name.lower() == named.name.lower():
+            return other
+    return None
 
 
 def siblings(path: Path, suffix: str) -> Iterator[Path]:
