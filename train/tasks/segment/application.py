@@ -5,10 +5,10 @@ classes are blended as reconstructed densities are (`train.apply.tiles`). The la
 its most probable class.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -173,7 +173,7 @@ class _SegmentImages:
         self._strips = 0
         self._intensity = np.zeros(2)
 
-    def add(self, strip: Array, predict: Any) -> None:
+    def add(self, strip: Array, predict: Callable[[Array, float], Array]) -> None:
         """Predicts the windows of the next strip, `(rows, positions along x, network's pixels)`."""
         patterns = nonnegative_patterns(
             strip, self._model.conditions.detector_shape, self._intensity

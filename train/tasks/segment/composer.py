@@ -18,7 +18,6 @@ are drawn more often to make up for it.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +76,7 @@ class Composer:
             classes.append(candidates[int(rng.integers(len(candidates)))])
         return classes
 
-    def labels(self, entry: Entry, epoch: int) -> tuple[list[Entry], Any]:
+    def labels(self, entry: Entry, epoch: int) -> tuple[list[Entry], Array]:
         """Returns the samples of the classes from 1 on, and the class of each position, `(sy,
         sx)`.
         """

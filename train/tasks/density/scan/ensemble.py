@@ -8,11 +8,11 @@ dropout serve the same purpose (Gal & Ghahramani, Dropout as a Bayesian approxim
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from namsa.base.arrays import Array
+from namsa.base.arrays import Array, Tensor
 from namsa.base.errors import InputError
 
 from ....apply.models import Model
@@ -20,6 +20,9 @@ from ....execution import backend
 from ....experiment.channels import Channels
 from ..trust.familiarity import inner_layer
 from .mirrors import ChannelMirror, restored
+
+if TYPE_CHECKING:  # it is loaded where a network is
+    import keras
 
 
 class Prediction(NamedTuple):
@@ -111,7 +114,7 @@ def choose_views(
 
 
 def ensemble_predictor(
-    network: Any, model: Model, views: Views, with_maps: bool = False
+    network: "keras.Model", model: Model, views: Views, with_maps: bool = False
 ) -> Predict:
     """Returns the function that predicts densities from windows.
 
@@ -179,7 +182,7 @@ def _of_views(name: str, array: Array, mirrors: Sequence[ChannelMirror]) -> list
 
 
 def _inputs_function(
-    network: Any, model: Model, channels: Channels | None
+    network: "keras.Model", model: Model, channels: Channels | None
 ) -> Callable[[Array], Array]:
     """Returns the function from windows `(n, sy, sx, dy, dx)`, fractions of the beam, to a
     network's inputs.
@@ -197,7 +200,7 @@ def _inputs_function(
         images = network.inputs[0].shape[1:-1]
     scan = model.conditions.scan_shape if inputs.layout == "detector" else images[-2:]
 
-    def to_inputs(patterns: Any) -> Any:
+    def to_inputs(patterns: Tensor) -> Tensor:
         # Scale 1, since the patterns are fractions of the beam already; the target is not used.
         scale = ops.ones((1, 1, 1, 1))
         target = ops.zeros((1, *config.input_shape[-2:]))
@@ -209,7 +212,7 @@ def _inputs_function(
 
 
 def _forward_function(
-    network: Any, model: Model, dropout: bool, with_maps: bool
+    network: "keras.Model", model: Model, dropout: bool, with_maps: bool
 ) -> Callable[[Array], dict[str, Array]]:
     """Returns the function from a network's inputs to what it predicts of each, by the names of
     `Prediction`.
@@ -229,16 +232,16 @@ def _forward_function(
             network.inputs, [network.output, network.get_layer(inner_layer(config)).output]
         )
 
-    def plane(y: Any, index: int) -> Any:
+    def plane(y: Tensor, index: int) -> Tensor:
         """One plane of the outputs, whose axis of channels is first or last."""
         return y[:, index] if channels_first else y[..., index]
 
-    def forward(x: Any) -> dict[str, object]:
+    def forward(x: Tensor) -> dict[str, Tensor]:
         outputs = network(x, training=dropout)
         y = outputs
         if with_maps:
             y, inner_maps = outputs
-        arrays: dict[str, object] = {}
+        arrays: dict[str, Tensor] = {}
         if divided:
             bins = y if channels_first else ops.moveaxis(y, -1, 1)
             if len(y.shape) == 5:  # a volume of one channel
