@@ -3,6 +3,7 @@ its density (`namsa.inverse.refinement`), in blocks that overlap by half. A bloc
 nothing clear keeps the network's density.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -239,7 +240,8 @@ def _line(block: RefinedBlock) -> str:
 
 def _fitted_numbers(block: FittedNumbers) -> str:
     """Returns the fitted lens, source, thickness and tilt of a block, in words."""
-    tilt = float(np.hypot(*block["tilt_mrad"]))
+    tilt_y, tilt_x = block["tilt_mrad"]
+    tilt = math.hypot(tilt_y, tilt_x)
     return (
         f"C10 {block['C10']:.0f} Å, C12 {block['C12']:.0f} Å, C21 {block['C21']:.0f} Å, source "
         f"{block['source_size_angstrom']:.2f} Å, thickness {block['thickness_angstrom']:.0f} Å, "
