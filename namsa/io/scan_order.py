@@ -7,6 +7,7 @@ All are views: patterns are put in their places as they are read.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ from namsa.io.recording import PatternArray, PatternView, Recording
 
 FLIPS = ("", "y", "x", "yx")
 DROPPED = -1  # number of a frame that there is not
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -175,15 +178,8 @@ def forwards(recording: Recording) -> Recording:
     last = (recording.shape[2] - 1, recording.shape[3] - 1)
     centre = recording.centre_pixels
     if centre is not None:
-        centre_row, centre_column = centre
-        centre = (
-            last[0] - centre_row if detector_flips[0] else centre_row,
-            last[1] - centre_column if detector_flips[1] else centre_column,
-        )
-    bad_pixels = []
-    for row, column in recording.bad_pixels:
-        flipped_row = last[0] - row if detector_flips[0] else row
-        bad_pixels.append((flipped_row, last[1] - column if detector_flips[1] else column))
+        centre = _flipped(centre, last, detector_flips)
+    bad_pixels = [_flipped(pixel, last, detector_flips) for pixel in recording.bad_pixels]
     names = ("scan y", "scan x", "detector y", "detector x")
     named = [name for name, is_flipped in zip(names, flips, strict=True) if is_flipped]
     line = f"{' and '.join(named)} runs backwards in the file (a negative step), and is flipped"
@@ -198,6 +194,23 @@ def forwards(recording: Recording) -> Recording:
         bad_pixels=tuple(bad_pixels),
         notes=(*recording.notes, line),
     )
+
+
+def _flipped(
+    pixel: tuple[Number, Number], last: tuple[int, int], flips: tuple[bool, bool]
+) -> tuple[Number, Number]:
+    """Returns where a pixel (row, column) is on a detector whose axes are flipped.
+
+    Args:
+        last: The last pixel.
+        flips: Which axes are flipped.
+    """
+    row, column = pixel
+    if flips[0]:
+        row = last[0] - row
+    if flips[1]:
+        column = last[1] - column
+    return row, column
 
 
 def _absolute(pair: Pair | None) -> Pair | None:

@@ -74,11 +74,8 @@ class Refinement(Measure):
             )
 
     def after(self, findings: Findings) -> Findings:
-        scan = self.scan
-        network = self.prepared.network
         images = findings.images
         known = findings.specimen
-        steps = self.setting
         if is_unresolved(images.error_over_contrast or 0.0):
             self.note(
                 "refinement changed nothing: the stated error is too large beside the contrast"
@@ -88,38 +85,61 @@ class Refinement(Measure):
             f"refined: begins with {known.thickness_angstrom:.4g} Å, the thickness {known.source}"
         )
         lost = np.isnan(images.density)
-        shape = images.density.shape
         density = _whole(images.density, lost)
         uncertainty = images.uncertainty
-        errors = None
-        if uncertainty is not None:
-            errors = _whole(uncertainty, lost)
-        experiment = _experiment(images, density, scan, network, known)
-        rows, columns = (window_slices(n, min(n, SIDE), 1) for n in shape)
+        errors = None if uncertainty is None else _whole(uncertainty, lost)
+        experiment = _experiment(images, density, self.scan, self.prepared.network, known)
+        refined = self._refine_blocks(density, errors, experiment)
+        for block in refined.blocks:
+            self.note(_line(block))
+        stored = {"blocks": [block.to_json() for block in refined.blocks]}
+        facts = {**findings.facts, "refined": stored}
+        if not any(block.facts and block.facts["steps"] for block in refined.blocks):
+            if self.prepared.options.refine_columns:
+                self.note("refinement changed nothing: the density is the network's own")
+            else:
+                self.note("refined: the density stays the network's own without --refine-columns")
+            return findings._replace(facts=facts)
+        blended = np.where(lost, np.nan, refined.density).astype(images.density.dtype)
+        if uncertainty is not None and refined.errors is not None:
+            uncertainty = np.where(lost, np.nan, refined.errors).astype(uncertainty.dtype)
+        return Findings(replace(images, density=blended, uncertainty=uncertainty), known, facts)
+
+    def _refine_blocks(
+        self, density: Array, errors: Array | None, experiment: KnownScan
+    ) -> "RefinedBlocks":
+        """Refines the blocks of a scan, which is read again, and blends them.
+
+        Args:
+            density: `(sy, sx)`, e/Å².
+            errors: One standard deviation of its error, if it is known.
+            experiment: What is known of the scan.
+        """
+        height, width = density.shape
+        rows = window_slices(height, min(height, SIDE), 1)
+        columns = window_slices(width, min(width, SIDE), 1)
         margin = 0
-        if max(shape) > SIDE:
-            margin = int(MARGIN * min(*shape, SIDE))
-        blend = Blend((shape[0], shape[1]), margin)
-        blended_errors = Blend((shape[0], shape[1]), margin)
+        if max(height, width) > SIDE:
+            margin = int(MARGIN * min(height, width, SIDE))
+        blend = Blend((height, width), margin)
+        blended_errors = Blend((height, width), margin)
         blocks: list[RefinedBlock] = []
+        detector_shape = self.prepared.network.conditions.detector_shape
         with (
-            scan.bands_again() as bands,
+            self.scan.bands_again() as bands,
             self.note.counter("steps of refinement") as count,
         ):
-            for y, strip in zip(rows, strips(bands, scan.plan.along_y, rows), strict=True):
+            for y, strip in zip(rows, strips(bands, self.scan.plan.along_y, rows), strict=True):
                 for x in columns:
-                    patterns = strip[:, x].reshape(
-                        *density[y, x].shape, *network.conditions.detector_shape
-                    )
                     block_density = density[y, x]
                     block_errors = None if errors is None else errors[y, x]
                     facts = None
                     refined = refine(
                         block_density,
                         block_errors,
-                        patterns,
+                        strip[:, x].reshape(*block_density.shape, *detector_shape),
                         experiment,
-                        steps=steps,
+                        steps=self.setting,
                         fit_columns=self.prepared.options.refine_columns,
                         on_step=count,
                     )
@@ -131,23 +151,16 @@ class Refinement(Measure):
                     if block_errors is not None:
                         blended_errors.add((y, x), block_errors[None])
                     blocks.append(RefinedBlock(y, x, facts))
-        for block in blocks:
-            self.note(_line(block))
-        stored = {"blocks": [block.to_json() for block in blocks]}
-        if not any(block.facts and block.facts["steps"] for block in blocks):
-            if self.prepared.options.refine_columns:
-                self.note("refinement changed nothing: the density is the network's own")
-            else:
-                self.note("refined: the density stays the network's own without --refine-columns")
-            return findings._replace(facts={**findings.facts, "refined": stored})
-        density = np.where(lost, np.nan, blend.mean()).astype(images.density.dtype)
-        if uncertainty is not None:
-            uncertainty = np.where(lost, np.nan, blended_errors.mean()).astype(uncertainty.dtype)
-        return Findings(
-            replace(images, density=density, uncertainty=uncertainty),
-            known,
-            {**findings.facts, "refined": stored},
-        )
+        mean_errors = None if errors is None else blended_errors.mean()
+        return RefinedBlocks(blend.mean(), mean_errors, blocks)
+
+
+class RefinedBlocks(NamedTuple):
+    """The refined blocks of a scan."""
+
+    density: Array  # their mean, `(sy, sx)`, e/Å²
+    errors: Array | None  # one standard deviation of its error
+    blocks: list["RefinedBlock"]
 
 
 class RefinedBlock(NamedTuple):
