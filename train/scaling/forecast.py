@@ -70,40 +70,21 @@ def forecast(experiment: Experiment, ranks: int = 1, samples: "Samples | None" =
     samples = samples or count_samples(experiment, ranks)
     train_samples = min(samples.training, training.samples or samples.training)
     rank_samples = training.batch_size * training.accumulate  # of one rank in one step
-    group_ranks = training.split.ranks
-    if ranks % group_ranks:
-        raise InputError(
-            f"{training.split.ranks_in_words()}, and {ranks} ranks are no multiple of "
-            f"{group_ranks}: change one"
-        )
-    groups = ranks // group_ranks
-    source = source_of(experiment)
-    epoch_samples = source.epoch_samples(train_samples, groups)
-    steps_per_epoch = epoch_samples // groups // rank_samples
-    if not steps_per_epoch:
-        raise selection.too_few_samples(epoch_samples, groups, rank_samples)
-    steps = steps_per_epoch * training.epochs
-    steps = min(steps, training.steps or steps)
-    if kept_in_memory := source.kept_bytes(train_samples, ranks):
-        work = (
-            f"data.source memory of {train_samples} samples on {plural(ranks, 'rank')}, for one of "
-            "them"
-        )
-        check_memory_for(
-            kept_in_memory, work, "leave it out, or use more ranks or fewer training.samples"
-        )
+    epochs = _epochs(experiment, train_samples, ranks)
+    steps = epochs.steps
+    kept_in_memory = _checked_store_bytes(experiment, train_samples, ranks)
     measured = _measure_step(experiment, ranks)
     network = count_part(experiment.network, training.split, training.recompute)
     images = experiment.images_per_sample()
     result: Forecast = {
         "ranks": ranks,
-        "train_samples": epoch_samples,
+        "train_samples": epochs.samples,
         "held_out_samples": samples.held_out,
         "simulation": samples.simulation,
         "parameters": network.parameters,
         "step_flop": rank_samples * images * network.step_flop,
-        "steps_per_epoch": steps_per_epoch,
-        "epochs": math.ceil(steps / steps_per_epoch),
+        "steps_per_epoch": epochs.steps_per_epoch,
+        "epochs": math.ceil(steps / epochs.steps_per_epoch),
         "steps": steps,
         **measured,
         "seconds": measured["first_step_s"] + steps * measured["step_s"],
@@ -124,9 +105,52 @@ def forecast(experiment: Experiment, ranks: int = 1, samples: "Samples | None" =
         result["store_bytes"] = kept_in_memory
     synchronised = training.exchange.synchronisations(network, training.optimizer.moments)
     if synchronised and ranks > 1:
-        result["synchronisations"] = synchronisations(synchronised.every, steps_per_epoch, steps)
+        result["synchronisations"] = synchronisations(
+            synchronised.every, epochs.steps_per_epoch, steps
+        )
         result["synchronised_bytes"] = synchronised.bytes
     return result
+
+
+class _Epochs(NamedTuple):
+    """The epochs of a job."""
+
+    samples: int  # training samples of an epoch
+    steps_per_epoch: int
+    steps: int  # of the job
+
+
+def _epochs(experiment: Experiment, train_samples: int, ranks: int) -> _Epochs:
+    """Returns the epochs of a job on so many ranks. Raises InputError if there are none."""
+    training = experiment.training
+    rank_samples = training.batch_size * training.accumulate  # of one rank in one step
+    group_ranks = training.split.ranks
+    if ranks % group_ranks:
+        raise InputError(
+            f"{training.split.ranks_in_words()}, and {ranks} ranks are no multiple of "
+            f"{group_ranks}: change one"
+        )
+    groups = ranks // group_ranks
+    epoch_samples = source_of(experiment).epoch_samples(train_samples, groups)
+    steps_per_epoch = epoch_samples // groups // rank_samples
+    if not steps_per_epoch:
+        raise selection.too_few_samples(epoch_samples, groups, rank_samples)
+    steps = steps_per_epoch * training.epochs
+    return _Epochs(epoch_samples, steps_per_epoch, min(steps, training.steps or steps))
+
+
+def _checked_store_bytes(experiment: Experiment, train_samples: int, ranks: int) -> int:
+    """Returns the bytes of samples that a rank keeps in memory. Raises InputError for too many."""
+    kept_in_memory = source_of(experiment).kept_bytes(train_samples, ranks)
+    if kept_in_memory:
+        work = (
+            f"data.source memory of {train_samples} samples on {plural(ranks, 'rank')}, for one of "
+            "them"
+        )
+        check_memory_for(
+            kept_in_memory, work, "leave it out, or use more ranks or fewer training.samples"
+        )
+    return kept_in_memory
 
 
 def synchronisations(every: int | str, steps_per_epoch: int, steps: int) -> int:
