@@ -119,9 +119,9 @@ def scores(rows: Sequence[Row], classes: int) -> ClassScores:
         scores["top5_error"] = 1 - sum(row["top5"] for row in rows) / int(table.sum())
     if all("baseline_counts" in row for row in rows):
         baseline = confusion(rows, "baseline_counts", classes)
-        votes = [_baseline_vote(row, classes) for row in rows]
+        baseline_votes = [_baseline_vote(row, classes) for row in rows]
         scores["baseline_balanced_accuracy"] = balanced_accuracy(baseline)
-        scores["baseline_vote_balanced_accuracy"] = _of_scans(rows, votes, classes)
+        scores["baseline_vote_balanced_accuracy"] = _of_scans(rows, baseline_votes, classes)
     return scores
 
 
