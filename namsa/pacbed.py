@@ -118,9 +118,8 @@ def _average_of_slices(
     ]
     plane_waves = setup.implementation.plane_waves(grid, slices, setup.propagators)
     size = waves_per_batch(setup.fresnel)
-    parts = np.zeros(
-        (-(-len(chosen) // size), len(depths), len(pixels))
-    )  # their sum depends on no order of threads
+    # their sum depends on no order of threads
+    parts = np.zeros((-(-len(chosen) // size), len(depths), len(pixels)))
 
     def work(batch: slice) -> None:
         waves = to_host(plane_waves.exit_waves(chosen[batch], depths, places))

@@ -161,9 +161,8 @@ def band_limit(provenance: Mapping[str, object]) -> float:
     if not (shape and extent and energy_ev):
         return math.inf
     pixel = max(length / n for length, n in zip(extent, shape, strict=True))
-    wavelength = 12.264259 / math.sqrt(
-        energy_ev * (1 + 0.97847641e-6 * energy_ev)
-    )  # h/√(2meE(1 + eE/2mc²)), Å
+    # h/√(2meE(1 + eE/2mc²)), Å
+    wavelength = 12.264259 / math.sqrt(energy_ev * (1 + 0.97847641e-6 * energy_ev))
     return float(1e3 * wavelength * value(provenance, "band_fraction", 2 / 3) / (2 * pixel))
 
 

@@ -27,14 +27,8 @@ from namsa.cli.commands.output import print_json, print_line, print_table
 RECORD = "scans.json"
 FORMAT = "namsa scans 1"
 SIDECARS = (".hdr", ".xml", ".emi")  # of the same name, which readers take beside a scan
-NOT_SETTINGS = (
-    "data",
-    "out",
-    "run",
-    "json",
-    "checkpoint",
-    "estimator",
-)  # `made_of` has the networks
+# `made_of` has the networks
+NOT_SETTINGS = ("data", "out", "run", "json", "checkpoint", "estimator")
 FAILED = 1  # exit code where some scans failed
 MOST_NAMED = 3  # scans in one line
 

@@ -14,10 +14,8 @@ from pydantic.fields import FieldInfo
 # The least and the largest value of each quantity of an experiment, in the unit of its name.
 RANGES = {
     "energy_ev": (10e3, 1e6),
-    "semiangle_mrad": (
-        0.0,
-        200.0,
-    ),  # 0: parallel illumination; the paraxial optics ends before 200 mrad
+    # 0: parallel illumination; the paraxial optics ends before 200 mrad
+    "semiangle_mrad": (0.0, 200.0),
     "beam_tilt_mrad": (-200.0, 200.0),
     "source_size_angstrom": (0.0, 1e3),
     "focal_spread_angstrom": (0.0, 1e5),

@@ -273,9 +273,8 @@ class SimulationConfig(Section):
         if simulation.sampling_angstrom != "auto" and not chooses_phonons:
             simulation = simulation.model_copy(update={"accuracy": DEFAULT_ACCURACY})
         optional = [section for section in (detector, self.variation) if section]
-        target = self.target.model_copy(
-            update={"kind": "density"}
-        )  # samples hold what all kinds are made of
+        # samples hold what all kinds are made of
+        target = self.target.model_copy(update={"kind": "density"})
         return config_hash(
             self.seed, specimen, self.microscope, scan, simulation, target, *optional
         )

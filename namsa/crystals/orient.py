@@ -23,10 +23,8 @@ from namsa.base.errors import InputError
 NOTABLE_ROUNDING = 0.1
 NOTABLE_STRAIN = 0.01
 EXACT = 1e-6  # lattice parameters are not known more precisely: a smaller strain counts as none
-SEARCH_POINTS = (
-    8_000,
-    100_000,
-)  # lattice points about the origin; the second if the first have no solution
+# lattice points about the origin; the second if the first have no solution
+SEARCH_POINTS = (8_000, 100_000)
 MAX_SIDES = 500  # the shortest vectors across the beam, from which pairs are formed
 LOOSER_STRAINS = (0.05, 0.1, 0.2, 0.4)  # tried after a failed search, for the error message
 
@@ -40,9 +38,8 @@ class CellFit:
     matrix: Integers
     # the largest |principal stretch − 1| of the deformation that makes the sides right-angled
     strain: float
-    lengths_angstrom: tuple[
-        float, float, float
-    ]  # sides (x, y, z), Å, in the order of an `ase.Atoms`
+    # sides (x, y, z), Å, in the order of an `ase.Atoms`
+    lengths_angstrom: tuple[float, float, float]
     atoms: int  # number of atoms
 
     @property

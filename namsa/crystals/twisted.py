@@ -82,9 +82,8 @@ def make_twisted_bilayer(
     bottom = crystal_of(bottom)
     _check(top, bottom, max_strain, longest_angstrom)
     turn = np.deg2rad(angle_deg)
-    rotation = np.array(
-        [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
-    )  # of rows, counter-clockwise
+    # of rows, counter-clockwise
+    rotation = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
     cells = np.asarray(bottom.cell)[:2, :2], np.asarray(top.cell)[:2, :2] @ rotation
     lower, upper = (_vectors(cell, longest_angstrom) for cell in cells)
     below = lower @ cells[0]

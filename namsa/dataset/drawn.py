@@ -64,9 +64,8 @@ class SpecimenDraws:
 
     config: SimulationConfig  # the configuration of the dataset
     materials: Mapping[str, Material]  # the crystals to draw from, by name
-    axes: tuple[
-        tuple[str, ZoneAxis], ...
-    ]  # the materials' names and zone axes to draw from, sorted
+    # the materials' names and zone axes to draw from, sorted
+    axes: tuple[tuple[str, ZoneAxis], ...]
 
     @classmethod
     def of_list(

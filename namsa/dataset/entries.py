@@ -54,9 +54,8 @@ class CellFinder:
         return self._found[key]
 
 
-@threadpool_limits.wrap(
-    limits=1, user_api="blas"
-)  # matrices of a few hundred rows: more threads only wait
+# matrices of a few hundred rows: more threads only wait
+@threadpool_limits.wrap(limits=1, user_api="blas")
 def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
     """Returns every material along every zone axis at every thickness, with every configuration of
     the microscope.

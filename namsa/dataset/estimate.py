@@ -81,9 +81,8 @@ class DatasetEstimate:
     disk_bytes: int  # size of all records
     costliest: SampleEstimate  # the most expensive of the estimated samples
     strata: Strata  # counts of samples by split
-    merged: dict[
-        str, list[str]
-    ]  # names and sources of the crystals that were merged into a material, by its name
+    # names and sources of the crystals that were merged into a material, by its name
+    merged: dict[str, list[str]]
     warning: str | None  # says that a split has no sample; `None` if all have some
 
 
@@ -124,10 +123,10 @@ def estimate_stack(
     config: SimulationConfig,
     material: Material,
     entry: Entry,
-    batch_bytes: int
-    | None = None,  # patterns in memory if they are written batch by batch; `None` holds all
-    charge_density: ChargeDensity
-    | None = None,  # that of the crystal, as `namsa.simulate` takes it
+    # patterns in memory if they are written batch by batch; `None` holds all
+    batch_bytes: int | None = None,
+    # that of the crystal, as `namsa.simulate` takes it
+    charge_density: ChargeDensity | None = None,
 ) -> SampleEstimate:
     """Returns time, memory and disk of one sample that is written to an HDF5 file.
 
@@ -277,9 +276,8 @@ def _times(shape: tuple[int, int]) -> str:
 
 
 LONGEST_SECONDS = 30 * 86_400.0  # of one run: longer ones are a mistake, or need more ranks
-SLOW_RATES = Rates(
-    propagation=1e-9, plane_waves=1e-9, product=1e-9, pixel=1e-7, potential=1e-5
-)  # s per unit of work
+# s per unit of work
+SLOW_RATES = Rates(propagation=1e-9, plane_waves=1e-9, product=1e-9, pixel=1e-7, potential=1e-5)
 
 
 def check_machine(

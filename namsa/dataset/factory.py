@@ -303,9 +303,8 @@ class _Run:
                 else:
                     self.warnings.add(sample.provenance.get("warnings", ()))
                     yield entry, sample
-            del (
-                simulate
-            )  # and with it what the samples have in common, before the next specimen takes memory
+            # and with it what the samples have in common, before the next specimen takes memory
+            del simulate
 
     def _is_over(self) -> bool:
         """Whether the time is over, or, in a run with a time limit, the disk is nearly full."""

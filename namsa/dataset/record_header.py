@@ -30,9 +30,8 @@ class StoredAxis(TypedDict):
     units: str  # as "mrad"; empty for an index
     origin: float  # coordinate of index 0
     sampling: float  # distance between two indices
-    scan_shape: NotRequired[
-        list[int] | None
-    ]  # (sy, sx) of a raster, for positions; `None` for a list of positions
+    # (sy, sx) of a raster, for positions; `None` for a list of positions
+    scan_shape: NotRequired[list[int] | None]
 
 
 class StoredArray(TypedDict):
@@ -44,9 +43,8 @@ class StoredArray(TypedDict):
     scale: float  # a value is the stored number divided by this
     units: str  # units of a value
     axes: list[StoredAxis]  # one entry per axis
-    digests: NotRequired[
-        list[str]
-    ]  # of tiled patterns' tiles, or of all of another array; in records with tiles
+    # of tiled patterns' tiles, or of all of another array; in records with tiles
+    digests: NotRequired[list[str]]
     raster: NotRequired[list[int]]  # shape (sy, sx, dy, dx) of tiled patterns
     tiles: NotRequired[list[int]]  # number of their tiles along each of these axes
 

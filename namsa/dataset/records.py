@@ -208,9 +208,8 @@ def _stored_arrays(
     stored: dict[str, StoredArray] = {}
     end = 0
     for name, array in arrays.items():
-        peak = float(
-            np.maximum(float(array.max()), -float(array.min()))
-        )  # as float: labels are unsigned
+        # as float: labels are unsigned
+        peak = float(np.maximum(float(array.max()), -float(array.min())))
         if not math.isfinite(peak):
             raise WorkError(f"the sample's {name} holds numbers that are not finite")
         dtype = types.get(name, "<f4")

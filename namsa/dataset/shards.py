@@ -216,9 +216,8 @@ class Dataset(Closing):
             WorkError: If its record is damaged.
         """
         record = self.read(sample_id)
-        provenance_values.check(
-            record.header["provenance"] | {"id": sample_id}
-        )  # so that messages name the sample
+        # so that messages name the sample
+        provenance_values.check(record.header["provenance"] | {"id": sample_id})
         return record.sample()
 
 
@@ -239,9 +238,8 @@ def _common_hash(shards: list[Shard]) -> str | None:
                     )
         return names
 
-    hashes = shards_by_hash(
-        check=False
-    )  # a checksum reads all of a record, which may be a gigabyte
+    # a checksum reads all of a record, which may be a gigabyte
+    hashes = shards_by_hash(check=False)
     if len(hashes) > 1:
         listed = ", ".join(
             f"{shorten(config_hash)} in {name}"

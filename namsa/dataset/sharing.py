@@ -37,9 +37,8 @@ def share(entries: Sequence[Entry], rank: int, size: int) -> list[Entry]:
     """
     feasible = by_specimen(entry for entry in entries if not entry.skipped)
     skipped = shuffled(entry for entry in entries if entry.skipped)
-    loads = [
-        (0, 0, other) for other in range(size)
-    ]  # by cost, then by number if costs are equal or unknown
+    # by cost, then by number if costs are equal or unknown
+    loads = [(0, 0, other) for other in range(size)]
     own_entries = skipped[rank::size]
     for group in sorted(feasible, key=lambda group: (group[0].split != "train", -_cost(group))):
         cost, count, least_busy = loads[0]

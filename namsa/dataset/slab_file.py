@@ -37,10 +37,8 @@ from namsa.io.hdf5_process import CHUNK_BYTES
 
 VERSION = 1
 DIGEST_BYTES = 16
-_LIBRARY = (
-    "v110",
-    "v110",
-)  # HDF5 1.10 and later read it, and it is the first that needs no index of chunks
+# HDF5 1.10 and later read it, and it is the first that needs no index of chunks
+_LIBRARY = ("v110", "v110")
 
 
 Scale = Annotated[float, Field(ge=2.0**-LARGEST_EXPONENT, le=2.0**LARGEST_EXPONENT)]
@@ -54,9 +52,8 @@ class SlabHeader(TypedDict):
     config_hash: str  # of the samples, as of `Dataset`
     # Number of tiles of the patterns along scan y, scan x, detector y and detector x.
     tiles: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=4, max_length=4)]
-    scales: dict[
-        Name, Scale
-    ]  # factor of the stored patterns, by the sample's id, in the order of the samples
+    # factor of the stored patterns, by the sample's id, in the order of the samples
+    scales: dict[Name, Scale]
 
 
 def write_slab_file(

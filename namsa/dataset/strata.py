@@ -41,9 +41,8 @@ class Strata(TypedDict):
     elements_not_in_train: list[str]  # elements of which no sample is in the training split
     thickness_angstrom: dict[str, Counts]  # samples by requested thickness, Å, as text
     zone_axes: dict[str, Counts]  # samples by zone axis, as "[u v w]"
-    kinds: NotRequired[
-        dict[str, Counts]
-    ]  # samples by what was made of the crystal; absent if all are perfect crystals
+    # samples by what was made of the crystal; absent if all are perfect crystals
+    kinds: NotRequired[dict[str, Counts]]
 
 
 def count_strata(entries: Sequence[Entry]) -> Strata:

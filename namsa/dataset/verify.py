@@ -20,9 +20,8 @@ class Verification(TypedDict):
     # Ids of records that are damaged or that namsa did not write, and names of shards that cannot
     # be read or that are links to another one.
     corrupt: list[str]
-    missing: list[
-        str
-    ]  # ids that are not in a shard, not on another node, not skipped, and did not fail
+    # ids that are not in a shard, not on another node, not skipped, and did not fail
+    missing: list[str]
     repeated: list[str]  # ids that are in more than one shard
     skipped: int  # number of entries that cannot be built
     failed: int  # number of samples that could not be simulated

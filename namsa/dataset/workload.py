@@ -52,9 +52,8 @@ class Workload(SimulationCounts):
     density_shape: tuple[int, int]  # pixels (ty, tx) of the density target
     depth_bins: int  # bins of the density by depth, which is not stored if there is one
     stored_dtype: Literal["float16", "float32"]  # type of the patterns in a record
-    requested_method: Literal[
-        "auto", "multislice", "prism", "scatter"
-    ]  # the method of the configuration
+    # the method of the configuration
+    requested_method: Literal["auto", "multislice", "prism", "scatter"]
     specimen: str  # its thickness, made and asked, period and strain
     # Samples that are cut from the specimen, which share its plane waves; 1 if the specimen is the
     # sample.

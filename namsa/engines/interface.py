@@ -52,9 +52,8 @@ class Probes(Protocol):
         # The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` leaves
         # the patterns on the reciprocal grid.
         binning: tuple[Array, Array] | None,
-        on_probes: Callable[
-            [int, int], None
-        ],  # called as `on_probes(done, total)` after each batch
+        # called as `on_probes(done, total)` after each batch
+        on_probes: Callable[[int, int], None],
     ) -> None:
         """Adds the patterns that the detector records to `cbed`."""
         ...

@@ -113,9 +113,8 @@ def _refined(phase: Floats, pixels: PixelGrid, largest_step: float) -> PhaseImag
     """Returns a periodic image on pixels of `largest_step` or smaller, by its Fourier sum."""
     factors = [max(1, int(np.ceil(step / largest_step))) for step in pixels.step]
     spectrum = np.fft.fftshift(np.fft.fft2(phase))
-    pads = [
-        ((factor - 1) * n // 2,) * 2 for factor, n in zip(factors, phase.shape, strict=True)
-    ]  # n is even
+    # n is even
+    pads = [((factor - 1) * n // 2,) * 2 for factor, n in zip(factors, phase.shape, strict=True)]
     fine = np.fft.ifft2(np.fft.ifftshift(np.pad(spectrum, pads))).real * (factors[0] * factors[1])
     steps = [step / factor for step, factor in zip(pixels.step, factors, strict=True)]
     return PhaseImage(fine, PixelGrid(steps, pixels.origin))

@@ -70,14 +70,12 @@ class StemdlSample:
     """One sample, as it is stored."""
 
     name: str  # its number in LMDB, the path of its group in HDF5
-    patterns: npt.NDArray[
-        Any
-    ]  # patterns (n, dy, dx), or (sy, sx, dy, dx) where an HDF5 file has them so
+    # patterns (n, dy, dx), or (sy, sx, dy, dx) where an HDF5 file has them so
+    patterns: npt.NDArray[Any]
     # Projected potential (1, y, x), or as an HDF5 file has it; `None` in STEMDL's files.
     potential: Array | None
-    attributes: dict[
-        str, Value
-    ]  # those of `ATTRIBUTES` that the group and its material have; empty for LMDB
+    # those of `ATTRIBUTES` that the group and its material have; empty for LMDB
+    attributes: dict[str, Value]
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,8 @@ class PtychographyTask:
 
     scan: FourDData  # the patterns with their calibration
     name: str  # name of the task, of its folder
-    aberrations: dict[
-        str, float
-    ]  # Krivanek coefficients at the entrance face, Å and rad; C10 = −defocus
+    # Krivanek coefficients at the entrance face, Å and rad; C10 = −defocus
+    aberrations: dict[str, float]
     thickness_angstrom: float | None  # thickness of the specimen, Å; `None` if it is not known
     slices: int  # slices of the object
     iterations: int  # iterations that the parameter file asks for

@@ -90,8 +90,8 @@ def measure_aberrations(
     # Of the parts, `(parts, q, k)`, from `overlaps.transform`. Parts with values that are not
     # finite are left out.
     transforms: Array,
-    known: Mapping[str, float]
-    | None = None,  # aberrations that are not measured, such as C30, Å and rad
+    # aberrations that are not measured, such as C30, Å and rad
+    known: Mapping[str, float] | None = None,
     # Limits that the aberrations are compared with; those of C10 are widened by `FOCUS_ERROR_RAD`.
     limits: AberrationLimits | None = None,
 ) -> MeasuredAberrations | None:

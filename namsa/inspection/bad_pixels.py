@@ -59,9 +59,8 @@ def find_bad_pixels(survey: Survey, positions: int) -> list[BadPixel]:
         lit = mean > 0
         count = max(1.0, float(np.median(survey.variance[lit] / mean[lit]))) if lit.any() else 1.0
         noise = np.hypot(noise, count / positions)
-    noise = np.hypot(
-        noise, spread / 4
-    )  # six numbers between them: a quarter of their range is about one deviation
+    # six numbers between them: a quarter of their range is about one deviation
+    noise = np.hypot(noise, spread / 4)
     noise = np.hypot(noise, 1e-6 * float(mean.max()) + 1e-300)
     above = (mean - high) / noise
     below = (low - mean) / noise

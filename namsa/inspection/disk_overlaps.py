@@ -23,10 +23,8 @@ from namsa.base.pixels import PixelGrid
 from namsa.physics.grid import hann_window
 from namsa.physics.optics import aberration_phase, wavelength_angstrom
 
-SHIFTS = (
-    0.15,
-    1.8,
-)  # least and largest λq, semiangles: the disks overlap nearly everywhere, or hardly anywhere
+# least and largest λq, semiangles: the disks overlap nearly everywhere, or hardly anywhere
+SHIFTS = (0.15, 1.8)
 FREQUENCIES = 120  # that are compared: those with the most power
 _FLOOR = 1e-3  # added to |B|² of a pixel: where the overlaps cancel each other, B is zero
 
@@ -99,9 +97,8 @@ class OverlapModel(NamedTuple):
         overlaps: DiskOverlaps,
         transforms: Array,  # of parts of the scan, `(parts, q, k)`
         known: Mapping[str, float],  # aberrations that are not measured, Å and rad
-        terms: Sequence[
-            Mapping[str, float]
-        ],  # aberrations that are measured, with a coefficient of 1 Å
+        # aberrations that are measured, with a coefficient of 1 Å
+        terms: Sequence[Mapping[str, float]],
         units: Floats,  # Å that their coefficients are given in, `(terms,)`
     ) -> "OverlapModel":
         """Prepares the comparison at the frequencies with the most power."""

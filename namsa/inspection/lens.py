@@ -21,11 +21,8 @@ from namsa.io.calibration_file import CalibratedQuantity
 from namsa.io.recording import Recording
 
 NEAR_RAD = 10.0  # phase of C10 at the aperture's edge, up to which the overlaps are better
-MODEL_ERROR_RAD = (
-    0.7,
-    0.3,
-    0.3,
-)  # of C10, C12 and C21, at the aperture's edge: crystals are no weak phase objects
+# of C10, C12 and C21, at the aperture's edge: crystals are no weak phase objects
+MODEL_ERROR_RAD = (0.7, 0.3, 0.3)
 # parts of the scan along each axis, and positions of a part, at most
 PARTS = 4
 SIDE = 32

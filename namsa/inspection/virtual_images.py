@@ -44,9 +44,8 @@ class VirtualImages:
 
 
 def virtual_images(
-    parts: Iterable[
-        Piece
-    ],  # rows, columns and patterns without bad pixels of pieces that cover the scan once
+    # rows, columns and patterns without bad pixels of pieces that cover the scan once
+    parts: Iterable[Piece],
     shape: tuple[int, int, int, int],  # the scan's shape (sy, sx, dy, dx)
     disk: Disk,  # the bright disk
 ) -> VirtualImages:

@@ -111,9 +111,8 @@ class CalibratedQuantity:
 class CalibrationFile:
     """The contents of a calibration file."""
 
-    quantities: Mapping[
-        str, CalibratedQuantity
-    ]  # by name, those of `QUANTITIES` and `BOOLEANS` that are known
+    # by name, those of `QUANTITIES` and `BOOLEANS` that are known
+    quantities: Mapping[str, CalibratedQuantity]
     bad_pixels: tuple[tuple[int, int], ...] = ()  # rows and columns of hot and dead pixels
     data: str = ""  # what was measured
     notes: tuple[str, ...] = field(default=())  # what could not be determined, and what was assumed

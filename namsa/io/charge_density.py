@@ -124,9 +124,8 @@ class ChargeDensity:
         )
         along = self.density.mean(axis=2).T  # (ny, nx) of the density's grid
         coefficients = np.fft.fft2(along) * (self.atoms.cell.volume / along.size)
-        frequencies = [
-            np.fft.fftfreq(n, 1 / n).astype(int) for n in grid.shape
-        ]  # orders of the coefficients
+        # orders of the coefficients
+        frequencies = [np.fft.fftfreq(n, 1 / n).astype(int) for n in grid.shape]
         rows, columns = (
             np.flatnonzero(2 * abs(order) < n)
             for order, n in zip(frequencies, along.shape, strict=True)

@@ -217,12 +217,11 @@ def file_frames(
     file: BinaryIO,
     offsets: Offsets,  # byte at which each frame begins
     frame_shape: tuple[int, int],  # shape (dy, dx) of a frame
-    stored: np.dtype[
-        Any
-    ],  # type of the stored numbers; without `decode`, frames are these numbers in the order of C
+    # type of the stored numbers; without `decode`, frames are these numbers in the order of C
+    stored: np.dtype[Any],
     decode: Decode | None = None,  # from bytes `(frames, bytes)` to frames of the type `stored`
-    frame_bytes: int
-    | None = None,  # bytes of a frame, if they are others than those of its numbers
+    # bytes of a frame, if they are others than those of its numbers
+    frame_bytes: int | None = None,
 ) -> FileFrames:
     """Returns the frames of a file after a check that it holds them.
 

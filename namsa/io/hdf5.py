@@ -254,8 +254,7 @@ def _py4dstem_calibration(
         "qy0_mean": x0,
         "probe_semiangle": provenance["semiangle_mrad"] / pixel,
         "convergence_semiangle_mrad": provenance["semiangle_mrad"],
-        "_target_paths": [
-            "/cbed"
-        ],  # what py4DSTEM calibrates with these numbers when it opens the file
+        # what py4DSTEM calibrates with these numbers when it opens the file
+        "_target_paths": ["/cbed"],
         "_root_treepath": "",
     }

@@ -29,9 +29,8 @@ NAMED = 10  # lost patterns in a line
 class Losses:
     """Patterns and values that were not recorded of a scan, as far as it was read."""
 
-    patterns: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # scan rows and columns of lost patterns
+    # scan rows and columns of lost patterns
+    patterns: list[tuple[int, int]] = field(default_factory=list)
     values: int = 0  # number of single values that are not finite
     patterns_with_values: int = 0  # number of patterns that have some of them
 

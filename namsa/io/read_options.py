@@ -31,10 +31,8 @@ class ReadOptions:
     # Patterns at the end of each row of the scan that were recorded while the beam flew back;
     # `None` if the caller does not know.
     flyback: int | None = None
-    skip_frames: tuple[int, int] = (
-        0,
-        0,
-    )  # patterns before and after the scan that are no part of it
+    # patterns before and after the scan that are no part of it
+    skip_frames: tuple[int, int] = (0, 0)
     # numbers of the frames that the detector dropped, among all that were due, from 0
     dropped_frames: tuple[int, ...] = ()
     # Names of the stored axes, the last one the fastest: those of `SCAN_AXES` or of `FRAME_AXES`,

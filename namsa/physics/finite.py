@@ -32,11 +32,8 @@ from namsa.physics.slice_plan import EDGE_ANGSTROM
 
 REMAINDER = 1e-3
 TOLERANCE = 1e-5
-SHELLS_ANGSTROM = (
-    0.0,
-    0.25,
-    1.0,
-)  # lower ends: few atoms are near a face, and few frequencies reach far from it
+# lower ends: few atoms are near a face, and few frequencies reach far from it
+SHELLS_ANGSTROM = (0.0, 0.25, 1.0)
 # samples of the function that a shell expands
 _FREQUENCIES = 128
 _HEIGHTS = 257

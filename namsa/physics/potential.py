@@ -45,9 +45,8 @@ class Slices:
     stored once.
     """
 
-    transmissions: Sequence[
-        Array
-    ]  # transmission functions of the distinct slices, each (ny, nx) complex, band-limited
+    # transmission functions of the distinct slices, each (ny, nx) complex, band-limited
+    transmissions: Sequence[Array]
     # the index of each slice's transmission function, (n_slices,), from the entrance down
     order: Integers
     thicknesses_angstrom: Floats  # the distinct thicknesses of slices, (m,), Å

@@ -77,9 +77,8 @@ class StoredSample:
         """
         provenance = self.provenance()
         stored = self.arrays()
-        array_axes(
-            provenance, {name: data.shape for name, data in stored.items()}
-        )  # they fit the provenance
+        # they fit the provenance
+        array_axes(provenance, {name: data.shape for name, data in stored.items()})
         arrays = {name: data[:] for name, data in stored.items()}
         cbed = arrays.pop("cbed")
         return Sample(cbed=cbed.reshape(-1, *cbed.shape[-2:]), **arrays, provenance=provenance)

@@ -38,9 +38,8 @@ def known_windows(
     """Yields the windows of samples: as they are stored, and as training would see them if that
     differs.
     """
-    inputs = experiment.training.inputs.model_copy(
-        update={"augment": False}
-    )  # the network is shown all mirrors anyway
+    # the network is shown all mirrors anyway
+    inputs = experiment.training.inputs.model_copy(update={"augment": False})
     training = experiment.training.model_copy(update={"inputs": inputs})
     unmirrored = experiment.model_copy(update={"training": training})
     training_differs = bool(inputs.dose_electrons_per_pattern or inputs.imperfections)

@@ -264,8 +264,8 @@ def rotated_overlap(
     rotation_deg: float,
     flip: bool,  # whether y and x are exchanged first
     conditions: Conditions,  # what the network was trained on
-    ellipse: Pair
-    | None = None,  # the bright disk's, which is made a circle before; see `namsa.io.calibration`
+    # the bright disk's, which is made a circle before; see `namsa.io.calibration`
+    ellipse: Pair | None = None,
 ) -> sparse.csr_array:
     """Returns the fractions of `overlap` for a rotated detector, `(network's pixels, detector's
     pixels)`.

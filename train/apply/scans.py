@@ -126,9 +126,8 @@ class FittedScan:
     plan: ResamplingPlan  # how the scan is resampled
     weights_digest: str  # digest of the network's weights
     note: Notes  # what was done to it or assumed about it
-    losses: Losses = field(
-        default_factory=Losses
-    )  # what was not recorded, as far as the scan was read
+    # what was not recorded, as far as the scan was read
+    losses: Losses = field(default_factory=Losses)
 
     @property
     def pixels(self) -> PixelGrid:

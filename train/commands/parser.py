@@ -124,9 +124,8 @@ def _add_job(parser: CommandParser) -> None:
     restarts.add_argument(
         "--max-restarts", type=positive, default=10, metavar="R", help="default 10"
     )
-    command.add_argument(
-        "--ended", type=Path, dest="exit_code_file", help=argparse.SUPPRESS
-    )  # for the supervisor
+    # for the supervisor
+    command.add_argument("--ended", type=Path, dest="exit_code_file", help=argparse.SUPPRESS)
 
 
 def add_describe(parser: CommandParser) -> None:

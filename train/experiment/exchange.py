@@ -24,9 +24,8 @@ Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 class Synchronisations(NamedTuple):
     """Averages of the ranks after some steps, beside those in every step."""
 
-    every: (
-        int | Literal["epoch"]
-    )  # steps from one to the next, or "epoch"; they also average at the end of each epoch
+    # steps from one to the next, or "epoch"; they also average at the end of each epoch
+    every: int | Literal["epoch"]
     bytes: int  # size of what a rank averages at once, without the numbers of a step
 
 

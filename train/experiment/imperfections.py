@@ -125,8 +125,6 @@ class Imperfections(Section):
         )
 
 
-DRAWN_LATER = (
-    "plasmon_thickness",
-    "counting_loss",
-)  # which change nothing that is drawn for the others
+# which change nothing that is drawn for the others
+DRAWN_LATER = ("plasmon_thickness", "counting_loss")
 QUANTITIES = tuple(name for name in Imperfections.model_fields if name != "probability")

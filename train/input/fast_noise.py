@@ -63,9 +63,8 @@ def _draw(
     small = np.flatnonzero(means < _SMALL)
     if len(small):
         bits = bits[small]
-        fraction = (bits >> 12).astype(np.float32) * np.float32(
-            2**-20
-        )  # independent of the 12 bits below
+        # independent of the 12 bits below
+        fraction = (bits >> 12).astype(np.float32) * np.float32(2**-20)
         row = (means[small] * np.float32(_STEPS) + fraction).astype(np.uint32)
         out[small] = table.take(
             np.minimum(row, _SMALL * _STEPS) * _COLUMNS + (bits & (_COLUMNS - 1))
@@ -90,9 +89,8 @@ def _table() -> npt.NDArray[np.uint8]:
         exact = special.pdtr(counts, i / _STEPS) * _COLUMNS
         edges = np.rint(exact)
         excess = int((_COLUMNS - edges).sum()) - i * _COLUMNS // _STEPS
-        moved = np.argsort(np.sign(excess) * (edges - exact))[
-            : abs(excess)
-        ]  # those that rounding moved most
+        # those that rounding moved most
+        moved = np.argsort(np.sign(excess) * (edges - exact))[: abs(excess)]
         edges[moved] += np.sign(excess)
         rows[i] = np.searchsorted(np.maximum.accumulate(edges), np.arange(_COLUMNS), side="right")
     return rows.ravel()

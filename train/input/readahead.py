@@ -26,9 +26,8 @@ Result = TypeVar("Result")
 _ALIGNMENT = 64
 
 
-_Block = tuple[
-    int, npt.NDArray[np.uint8]
-]  # the address of its first aligned byte, and the array that owns it
+# the address of its first aligned byte, and the array that owns it
+_Block = tuple[int, npt.NDArray[np.uint8]]
 
 
 class _ReusableBlock:

@@ -65,9 +65,8 @@ class TrainingSet:
     entries: Sequence[Entry]  # those that are trained on
     first: tuple[int, int]  # the first epoch that is trained, and the samples of it that are done
     ranks: Ranks  # the ranks of the job
-    division: (
-        RankDivision | None
-    )  # this rank's place among those that divide samples; `None` for whole samples
+    # this rank's place among those that divide samples; `None` for whole samples
+    division: RankDivision | None
     ranks_before: int = 0  # number of ranks that took the last step before this job
     # Whether this rank is asked to stop, and no longer waits for samples: then `NoMoreSamples` is
     # raised.

@@ -9,9 +9,8 @@ import numpy as np
 from namsa.config.variation import magnitude
 from namsa.dataset.entry import Entry
 
-Facts = dict[
-    str, str | float
-]  # about specimen, microscope and detector, by the configuration's names
+# about specimen, microscope and detector, by the configuration's names
+Facts = dict[str, str | float]
 
 # of equal size, into which samples are divided by a quantity with more values than MOST_VALUES
 GROUPS = 3

@@ -180,9 +180,8 @@ class PerformanceAccount:
     clock: Callable[[], float] = time.perf_counter  # returns the time, s
     # step_s, compute_s, comm_s, misc_s, data_s and sync_s of each step.
     times: list[tuple[float, ...]] = field(default_factory=list)
-    ends: list[float] = field(
-        default_factory=list
-    )  # time at the start, and at the end of each step
+    # time at the start, and at the end of each step
+    ends: list[float] = field(default_factory=list)
     energies: list[Energy] = field(default_factory=list)  # energy after each step
 
     def __post_init__(self) -> None:

@@ -30,12 +30,10 @@ class StepRow(TypedDict):
     # huber (or mse, mae) + likelihood + l2, cross_entropy + l2, rmse + divergence + l2, or, of the
     # task estimate, mse + likelihood + l2
     loss: float
-    huber: NotRequired[
-        float
-    ]  # mean Huber loss over the ranks' batches, in the units of training; of the task density
-    cross_entropy: NotRequired[
-        float
-    ]  # mean cross-entropy over the ranks' batches; of the task classify
+    # mean Huber loss over the ranks' batches, in the units of training; of the task density
+    huber: NotRequired[float]
+    # mean cross-entropy over the ranks' batches; of the task classify
+    cross_entropy: NotRequired[float]
     # Mean over the ranks' batches of the root mean square error of a pattern; of the task embed.
     rmse: NotRequired[float]
     # Mean over the ranks' batches of the squared error, in units of half a range; of the task
@@ -44,12 +42,10 @@ class StepRow(TypedDict):
     # Mean over the ranks' batches of the absolute error; of the task density with kind mae.
     mae: NotRequired[float]
     function: NotRequired[float]  # loss of training.loss.function, with kind function
-    divergence: NotRequired[
-        float
-    ]  # mean divergence of the latent distributions times its weight; of the task embed
-    likelihood: NotRequired[
-        float
-    ]  # mean negative log-likelihood of the error times its weight, where one is trained
+    # mean divergence of the latent distributions times its weight; of the task embed
+    divergence: NotRequired[float]
+    # mean negative log-likelihood of the error times its weight, where one is trained
+    likelihood: NotRequired[float]
     l2: float  # L2 penalty of the convolutions' kernels
     delta: NotRequired[float]  # Huber's δ in this epoch; of the task density
     lr: float  # learning rate

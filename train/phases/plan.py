@@ -61,9 +61,8 @@ class TrainingPlan:
     """Step, readers and limits that the epochs of a job have in common."""
 
     step: Step  # the training step
-    compose: (
-        Compose | None
-    )  # makes the scans that an epoch takes; see `train.tasks.task.Task.composer`
+    # makes the scans that an epoch takes; see `train.tasks.task.Task.composer`
+    compose: Compose | None
     samples: TrainingSamples  # where training samples are read
     validator: Validator  # the validations
     epochs: range  # the epochs that are left

@@ -110,9 +110,8 @@ class Datagram(NamedTuple):
     number: int  # number among the datagrams of its sender, from 1
     step: int  # number of the step in the job
     content: int  # phase of the step (see `train.ranks.stalls`), `LEFT` or `FAILED`
-    relayed: tuple[
-        Relayed, ...
-    ] = ()  # what the sender knows of other ranks, at most `MOST_RELAYED`
+    # what the sender knows of other ranks, at most `MOST_RELAYED`
+    relayed: tuple[Relayed, ...] = ()
 
 
 class Codec:

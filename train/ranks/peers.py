@@ -30,9 +30,8 @@ _KEY_BYTES = 32
 _HANDSHAKE_S = 10.0
 _LONGEST_NAME = 2**16
 _NAME = struct.Struct("!I")  # length of the name
-_REPLY = struct.Struct(
-    "!?Q16s"
-)  # whether it is what was asked for, and not an error's text; bytes; their xxh3_128 digest
+# whether it is what was asked for, and not an error's text; bytes; their xxh3_128 digest
+_REPLY = struct.Struct("!?Q16s")
 
 
 class Peers:
@@ -109,9 +108,8 @@ class Peers:
                     raise
                 continue
             break
-        connection.settimeout(
-            None
-        )  # a slow disk may take long; a rank that ends closes its connections
+        # a slow disk may take long; a rank that ends closes its connections
+        connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 

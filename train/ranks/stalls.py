@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MAX_NAMED = 8  # ranks in a message
-READING, STEPPING, WRITING, IDLE = range(
-    4
-)  # in the order of a step; an idle rank has no time limit
+# in the order of a step; an idle rank has no time limit
+READING, STEPPING, WRITING, IDLE = range(4)
 _PHASES = (
     "reads the samples of step {}",
     "is in step {}",

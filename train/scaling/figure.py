@@ -16,13 +16,8 @@ from .strategy import SUMMIT
 
 PURPLE = "#7b5ea7"
 GREEN = "#5b8e3e"
-COLOURS = (
-    RED,
-    INK,
-    GOLD,
-    BLUE,
-    GREEN,
-)  # of the strategies, as in figure 1, and gold for groups alone
+# of the strategies, as in figure 1, and gold for groups alone
+COLOURS = (RED, INK, GOLD, BLUE, GREEN)
 LEGEND = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "fontsize": "small"}
 
 

@@ -20,9 +20,8 @@ class CurveRow(TypedDict):
     reduced_bytes: float  # bytes that a rank gives to them per step
     samples_per_s: float  # samples per second of all ranks
     flop_per_s: float  # FLOP/s of all ranks that the job sustains
-    others: Mapping[
-        str, float
-    ]  # efficiency by name of each of `train.scaling.published.STRATEGIES`
+    # efficiency by name of each of `train.scaling.published.STRATEGIES`
+    others: Mapping[str, float]
     # FLOP/s of all ranks over the convolutions alone, times the efficiency. Present only if the
     # time of the convolutions is known.
     peak_flop_per_s: NotRequired[float]
@@ -30,12 +29,10 @@ class CurveRow(TypedDict):
     steps_between: NotRequired[float]
     # With local SGD on several ranks, time of one with the wait for the slowest rank, s.
     synchronisation_s: NotRequired[float]
-    steps_per_epoch: NotRequired[
-        int
-    ]  # steps per epoch. Present only if the number of samples is known
-    checkpoint_s: NotRequired[
-        float
-    ]  # time per step for which checkpoints hold the training, in the mean, s
+    # steps per epoch. Present only if the number of samples is known
+    steps_per_epoch: NotRequired[int]
+    # time per step for which checkpoints hold the training, in the mean, s
+    checkpoint_s: NotRequired[float]
     # Time of the training steps of the whole job with its checkpoints, h. Present only if the
     # number of samples or `training.steps` is known.
     hours: NotRequired[float]
@@ -98,9 +95,8 @@ class ScalingReport:
     strategy: Strategy  # how the configuration reduces gradients
     samples: int | None  # training samples; `None` if not known
     curve: list[CurveRow]  # one row per number of ranks
-    recommended: (
-        CurveRow | None
-    )  # the row with the most ranks that keeps `min_efficiency`; `None` if there is none
+    # the row with the most ranks that keeps `min_efficiency`; `None` if there is none
+    recommended: CurveRow | None
     min_efficiency: float  # the lowest efficiency that is accepted
     published: tuple[PublishedResult, ...]  # published results with the model's values
     measured: CostFit | None  # fit to measurements; `None` without a file of measurements
@@ -157,7 +153,6 @@ class Forecast(StepForecast):
     kept_bytes: int
     disk_bytes: int  # size of the run directory, bytes
     synchronisations: NotRequired[int]  # with local SGD, number of them in the whole job
-    synchronised_bytes: NotRequired[
-        int
-    ]  # with local SGD, size of the block that a rank sends in each, bytes
+    # with local SGD, size of the block that a rank sends in each, bytes
+    synchronised_bytes: NotRequired[int]
     store_bytes: NotRequired[int]  # with samples in memory, size of a rank's samples, bytes

@@ -53,9 +53,8 @@ class Machine(Section):
     announcement_s: NonNegativeFloat = 2.8e-6
     # standard deviation of a rank's time per step, as a fraction of it; assumed
     jitter: NonNegativeFloat = 0.001
-    late_rate: NonNegativeFloat = Field(
-        1.95e-5, le=1
-    )  # probability that a rank is late in a step; fitted
+    # probability that a rank is late in a step; fitted
+    late_rate: NonNegativeFloat = Field(1.95e-5, le=1)
     # delay of a rank that is late, as a fraction of the step; assumed
     late_share: NonNegativeFloat = 0.2
     # at which a rank copies its state to its host for a checkpoint; assumed
@@ -93,9 +92,8 @@ class Strategy:
     fuse_groups: bool = True
     # Contents of a group, as `training.exchange.grouping`. All but "bytes" overrule `groups`.
     grouping: Literal["bytes", "layer", "block", "list"] = "bytes"
-    group_list: tuple[
-        tuple[str, ...], ...
-    ] = ()  # patterns of the variables of each group, for the grouping "list"
+    # patterns of the variables of each group, for the grouping "list"
+    group_list: tuple[tuple[str, ...], ...] = ()
     contiguous: bool = False  # whether a group is announced and sent as one tensor
     # "step" averages gradients in every step. A number k or "epoch" is local SGD: the ranks average
     # weights, as one block, after every k steps and at the end of each epoch.

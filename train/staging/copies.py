@@ -51,9 +51,8 @@ class CopyNote:
 
     size: Count  # bytes of the original
     mtime_ns: Count  # time of the original, ns
-    piece_bytes: Annotated[
-        int, Field(gt=0, lt=2**40)
-    ]  # bytes of each piece whose digest was computed
+    # bytes of each piece whose digest was computed
+    piece_bytes: Annotated[int, Field(gt=0, lt=2**40)]
     digest: str  # digest of the file; see `digest_of`
     contents: str = ""  # as of `FileState`; empty in notes of earlier versions
 

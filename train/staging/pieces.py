@@ -31,9 +31,8 @@ _DIGEST_BYTES = 16
 
 OnProgress = Callable[[int, int], None]  # (done, total), MiB
 Nodes = list[list[int]]  # the ranks of each node
-Complete = Callable[
-    ["Item", int, str], None
-]  # of an item, the bytes of a piece, and the digest of all pieces
+# of an item, the bytes of a piece, and the digest of all pieces
+Complete = Callable[["Item", int, str], None]
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,8 @@ from namsa.base.errors import InputError
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.overlaps import join, pair_distances, wrapped
 
-GRAIN_AXES = (
-    (0, 0, 1),
-    (1, 1, 0),
-    (1, 1, 1),
-)  # of which one along the beam is drawn that the matrix does not have
+# of which one along the beam is drawn that the matrix does not have
+GRAIN_AXES = ((0, 0, 1), (1, 1, 0), (1, 1, 1))
 PART = "part"  # array of the atoms: 0 in the matrix, 1 in the inclusion or the second half
 
 

@@ -43,9 +43,8 @@ HEADER_BYTES = (128, 2**16)
 HDR_BYTES = 2**20
 RAW_BYTES = {1: 0.125, 6: 1, 12: 2, 24: 4}  # of a pixel
 RAW_TYPES = {1: "u1", 6: "u1", 12: "u2", 24: "u4"}
-TIME = re.compile(
-    rb"\d{4}-[01]\d-[0-3]\d[ T][0-2]\d:[0-5]\d:[0-5]\d\.\d{1,9}"
-)  # in a frame's header
+# in a frame's header
+TIME = re.compile(rb"\d{4}-[01]\d-[0-3]\d[ T][0-2]\d:[0-5]\d:[0-5]\d\.\d{1,9}")
 TYPES = {"U01": "u1", "U08": "u1", "U8": "u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
 QUAD = 4
 TIMED_FRAMES = 2**20  # whose times are read, at most

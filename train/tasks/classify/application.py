@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 MOST_NAMED = 3  # classes that are printed
 
 
-@dataclass(
-    frozen=True, eq=False, repr=False
-)  # arrays have no single truth value and long representations
+# arrays have no single truth value and long representations
+@dataclass(frozen=True, eq=False, repr=False)
 class ClassifiedScan(ScanResult):
     """The classes of the patterns of a scan.
 

@@ -52,17 +52,14 @@ class ClassScores(TypedDict):
     top5_error: NotRequired[float]
     balanced_accuracy: float  # of patterns
     macro_f1: NotRequired[float]  # of patterns, see `macro_f1`; absent in files of earlier versions
-    vote_balanced_accuracy: (
-        float | None
-    )  # of scans by the vote of their patterns; `None` where scans have no class
+    # of scans by the vote of their patterns; `None` where scans have no class
+    vote_balanced_accuracy: float | None
     cross_entropy: float  # mean over the samples
     chance: float  # balanced accuracy of an answer that is always the same
-    baseline_balanced_accuracy: NotRequired[
-        float
-    ]  # of patterns, by the baseline; absent while training
-    baseline_vote_balanced_accuracy: NotRequired[
-        float | None
-    ]  # of scans, by the class that most patterns have
+    # of patterns, by the baseline; absent while training
+    baseline_balanced_accuracy: NotRequired[float]
+    # of scans, by the class that most patterns have
+    baseline_vote_balanced_accuracy: NotRequired[float | None]
 
 
 class ClassEvaluation(TypedDict):

@@ -47,12 +47,10 @@ class DepthSummary(DepthScores):
 
     bins: int  # number of bins
     samples: int  # number of samples
-    factor_own_projected: (
-        float | None
-    )  # the mean r_factor of own_projected over that of the network
-    factor_true_projected: (
-        float | None
-    )  # the mean r_factor of true_projected over that of the network
+    # the mean r_factor of own_projected over that of the network
+    factor_own_projected: float | None
+    # the mean r_factor of true_projected over that of the network
+    factor_true_projected: float | None
 
 
 def depth_scores(prediction: Array, truth: Array, mean_target: Array) -> DepthScores:

@@ -47,9 +47,8 @@ class Scores(TypedDict):
     column_error_angstrom: NotRequired[float | None]
     columns_found: NotRequired[float | None]  # fraction of the columns that were found
     columns_spurious: NotRequired[float | None]  # fraction of the maxima that belong to no column
-    column_rank: NotRequired[
-        float | None
-    ]  # rank correlation of peak heights and electrons per column
+    # rank correlation of peak heights and electrons per column
+    column_rank: NotRequired[float | None]
 
 
 class ComparedScores(Scores):
@@ -80,9 +79,8 @@ class SampleRow(ComparedScores):
     # `namsa.inverse.consistency`. Written by `train calibrate`.
     consistency_r: NotRequired[float]
     consistency_empty_r: NotRequired[float]  # the same for no specimen
-    by_depth: NotRequired[
-        DepthScores
-    ]  # scores of a density by depth; see `train.tasks.density.depth_metrics`
+    # scores of a density by depth; see `train.tasks.density.depth_metrics`
+    by_depth: NotRequired[DepthScores]
 
 
 class GroupRow(ComparedScores):
@@ -123,9 +121,8 @@ class ConditionRow(GroupRow):
 class Summary(TypedDict):
     """Means over the reported split and over groups of samples."""
 
-    split: (
-        str | None
-    )  # the reported split: "test" if it has samples, otherwise "dev"; `None` if neither has
+    # the reported split: "test" if it has samples, otherwise "dev"; `None` if neither has
+    split: str | None
     mean: Scores  # means of the network's scores over the reported split
     mean_predictor: Scores  # means of the mean image's scores over the reported split
     by_split: list[SplitRow]  # one row per split
@@ -140,9 +137,8 @@ class HeldOutResults(Summary):
     """Results on held-out samples."""
 
     samples: list[SampleRow]  # one row per held-out sample, ordered by id
-    by_depth: NotRequired[
-        DepthSummary
-    ]  # of a network of densities by depth, means over the reported split
+    # of a network of densities by depth, means over the reported split
+    by_depth: NotRequired[DepthSummary]
 
 
 class Evaluation(HeldOutResults):

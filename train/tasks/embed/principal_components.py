@@ -57,9 +57,8 @@ def fit(mean_moments: Floats, probes: Floats, count: int) -> PrincipalComponents
     sketch = products - np.outer(mean, mean @ probes)  # C times the vectors
     core = probes.T @ sketch
     variances, directions = np.linalg.eigh((core + core.T) / 2)
-    known = variances > len(mean) * np.finfo(float).eps * np.linalg.norm(
-        products
-    )  # the others are rounding
+    # the others are rounding
+    known = variances > len(mean) * np.finfo(float).eps * np.linalg.norm(products)
     if not known.any():  # all patterns are the same
         return PrincipalComponents(mean, probes[:, :count])
     root = directions[:, known] / np.sqrt(variances[known])

@@ -44,15 +44,13 @@ class EstimateCalibration(TypedDict):
     step: int  # step of the weights
     # What it follows from (`train.apply.identity`). Absent in files of earlier versions.
     made_of: NotRequired[dict[str, object]]
-    quantities: dict[
-        str, QuantityCalibration
-    ]  # from the deviation that the network says to the error, by quantity
+    # from the deviation that the network says to the error, by quantity
+    quantities: dict[str, QuantityCalibration]
     split: str  # split that the factors were chosen on
     windows: int  # number of its windows
     dev: dict[str, Coverage]  # coverage on it
-    test: NotRequired[
-        dict[str, Coverage]
-    ]  # coverage on the test split; absent without test samples
+    # coverage on the test split; absent without test samples
+    test: NotRequired[dict[str, Coverage]]
     transmitted_fraction: float  # mean fraction of the beam that the patterns of dev samples hold
 
 

@@ -43,9 +43,8 @@ class EstimatedQuantity(NamedTuple):
         return text.replace("-", "−")
 
 
-@dataclass(
-    frozen=True, eq=False, repr=False
-)  # arrays have no single truth value and long representations
+# arrays have no single truth value and long representations
+@dataclass(frozen=True, eq=False, repr=False)
 class EstimatedScan(ScanResult):
     """Thickness, defocus and tilt of a scan.
 

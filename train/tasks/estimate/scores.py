@@ -48,13 +48,11 @@ class EstimateEvaluation(TypedDict):
     """Contents of `evaluation.json`."""
 
     task: str  # "estimate"
-    ranges: dict[
-        str, tuple[float, float]
-    ]  # least and largest value of each quantity in the dataset, by name
+    # least and largest value of each quantity in the dataset, by name
+    ranges: dict[str, tuple[float, float]]
     medians: dict[str, float]  # of the training samples
-    calibration: dict[
-        str, QuantityCalibration
-    ]  # of each quantity, from the samples of `calibrated_on`
+    # of each quantity, from the samples of `calibrated_on`
+    calibration: dict[str, QuantityCalibration]
     calibrated_on: str  # "dev", or "test" without samples of it
     by_split: dict[Split, dict[str, QuantityScores]]  # scores of each quantity, by split
     samples: list[EstimateRow]  # one row per sample, ordered by id

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(
-    frozen=True, eq=False, repr=False
-)  # arrays have no single truth value and long representations
+# arrays have no single truth value and long representations
+@dataclass(frozen=True, eq=False, repr=False)
 class SegmentedScan(ScanResult):
     """The classes of a scan's positions.
 

@@ -16,13 +16,11 @@ from ...measure.rows import Row
 from ..splits import HeldOutRow, Split, by_split
 from .section import Segment
 
-Confusion = npt.NDArray[
-    np.int64
-]  # positions of each class (rows) that are given to each class (columns)
+# positions of each class (rows) that are given to each class (columns)
+Confusion = npt.NDArray[np.int64]
 
-Source = Literal[
-    "composite", "specimen"
-]  # of patterns: of several samples, or simulated as a whole
+# of patterns: of several samples, or simulated as a whole
+Source = Literal["composite", "specimen"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 
 
@@ -32,9 +30,8 @@ class SegmentRow(HeldOutRow):
     kind: str  # what was made of the crystal; "crystal" for composites
     source: str  # "composite" or "specimen"
     scans: int  # number of scans: of composites, `training.segment.draws`
-    confusion: list[
-        list[int]
-    ]  # positions of each class (rows) that are given to each class (columns)
+    # positions of each class (rows) that are given to each class (columns)
+    confusion: list[list[int]]
 
 
 class SegmentScores(TypedDict):
@@ -57,16 +54,13 @@ class SegmentEvaluation(TypedDict):
     task: str  # "segment"
     classes: list[str]  # names of the classes
     weights: str  # by which rule the loss weights the classes
-    expected_fractions: list[
-        float
-    ]  # fractions of the classes over all composites, from which the weights follow
+    # fractions of the classes over all composites, from which the weights follow
+    expected_fractions: list[float]
     first_epoch_fractions: list[float]  # those of the training composites of the first epoch
-    scores: dict[
-        Source, dict[Split, SegmentScores]
-    ]  # by source, then by split, for those that have scans
-    confusion: dict[
-        Source, dict[Split, list[list[int]]]
-    ]  # by source and split, the sum of the samples' matrices
+    # by source, then by split, for those that have scans
+    scores: dict[Source, dict[Split, SegmentScores]]
+    # by source and split, the sum of the samples' matrices
+    confusion: dict[Source, dict[Split, list[list[int]]]]
     samples: list[SegmentRow]  # one row per sample, ordered by id
     run: RunFacts  # facts about the run
 

@@ -102,9 +102,8 @@ def stage(
     seed: int,
     *,
     threads: int = THREADS,  # number of threads that read, per rank
-    on_progress: OnProgress = lambda done, total: (
-        None
-    ),  # called with what this rank has read and has to read, MiB
+    # called with what this rank has read and has to read, MiB
+    on_progress: OnProgress = lambda done, total: None,
 ) -> tuple[StagedSamples, frozenset[str]]:
     """Copies to each node's own disk the training samples that it draws, and its part of the
     held-out samples.

@@ -30,10 +30,8 @@ class Order:
     per_specimen: int  # samples of a specimen
     window: int  # samples of a block
     reuse: int  # uses of a sample
-    first: tuple[int, int] = (
-        0,
-        0,
-    )  # the first epoch that is trained, and the uses of it that are done
+    # the first epoch that is trained, and the uses of it that are done
+    first: tuple[int, int] = (0, 0)
 
     @property
     def samples(self) -> int:

@@ -9,11 +9,8 @@ from ....experiment.data import SourceSection
 if TYPE_CHECKING:
     from ....experiment.experiment import Experiment
 
-_TASKS = (
-    "density",
-    "estimate",
-    "embed",
-)  # the others make their targets or classes from stored samples
+# the others make their targets or classes from stored samples
+_TASKS = ("density", "estimate", "embed")
 
 
 class Simulate(SourceSection):

@@ -156,9 +156,8 @@ class OnlineSimulationSource(SimulatedSource):
         )
         with ranks.local_work():
             self._ring.wait_for_block()
-        made, seconds = self._simulator.numbers(
-            reset=False
-        )  # the first step's row has these samples, too
+        # the first step's row has these samples, too
+        made, seconds = self._simulator.numbers(reset=False)
         return f"the first window is simulated, {made / max(seconds, 1e-9):.3g} samples/s"
 
     def _specimen_draws(self) -> SpecimenDraws:

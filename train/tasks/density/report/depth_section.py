@@ -27,9 +27,8 @@ from .pictures import LARGEST_FILE_BYTES, PictureFacts, SamplePicture
 FILE_NAME = "depth.npz"
 
 Array = npt.NDArray[np.float32]
-Bins = Mapping[
-    str, tuple[Array, Array]
-]  # truth and prediction of samples by id, (bins, h, w), e/Å²
+# truth and prediction of samples by id, (bins, h, w), e/Å²
+Bins = Mapping[str, tuple[Array, Array]]
 
 
 def write_bins(path: Path, bins: Bins) -> None:

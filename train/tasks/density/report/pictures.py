@@ -30,9 +30,8 @@ Pair = Annotated[Sequence[float], Field(min_length=2, max_length=2)]
 
 SMALLEST_STEP = 1e-6  # Å or mrad
 Step = Annotated[float, Field(ge=SMALLEST_STEP, le=1 / SMALLEST_STEP)]
-Frame = tuple[
-    Annotated[Sequence[Step], Field(min_length=2, max_length=2)], Pair
-]  # step and origin of pixels, (y, x)
+# step and origin of pixels, (y, x)
+Frame = tuple[Annotated[Sequence[Step], Field(min_length=2, max_length=2)], Pair]
 
 LARGEST_FILE_BYTES = 2**30  # of all arrays, unpacked
 

@@ -21,14 +21,8 @@ from .scan_images import ScanImages
 LARGEST_BYTES = 2**33
 SUMS = ("weights", "first", "second")  # of a blend
 IMAGES = ("bright_field", "intensity", "moments", "counts", "distances")
-NEEDED = (
-    "pattern",
-    "survey_sum",
-    "digests",
-    "familiar_first",
-    "transforms",
-    *IMAGES,
-)  # arrays that every state has
+# arrays that every state has
+NEEDED = ("pattern", "survey_sum", "digests", "familiar_first", "transforms", *IMAGES)
 
 
 @dataclass(frozen=True, eq=False)

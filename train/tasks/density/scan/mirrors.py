@@ -58,9 +58,8 @@ class ChannelMirror(NamedTuple):
         else:
             weights = channels.averages.T
             turned = restored(weights.reshape(-1, *detector_shape), symmetry).reshape(weights.shape)
-            order = np.argmax(
-                turned @ weights.T, axis=1
-            )  # channels share no pixel: only the mirror image overlaps
+            # channels share no pixel: only the mirror image overlaps
+            order = np.argmax(turned @ weights.T, axis=1)
         signs = np.ones(channel_count(channels, pixels), np.float32)
         rest = np.arange(len(order), len(signs))
         if channels and channels.deflection:

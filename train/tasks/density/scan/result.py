@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(
-    frozen=True, eq=False, repr=False
-)  # arrays have no single truth value and long representations
+# arrays have no single truth value and long representations
+@dataclass(frozen=True, eq=False, repr=False)
 class Reconstruction(ScanResult):
     """The projected electron density of a specimen, reconstructed from a scan. Its images are
     `namsa.Image`, arrays that know their pixels and units.

@@ -27,9 +27,8 @@ from namsa.inspection.disk_overlaps import DiskOverlaps
 from ....apply.tiles import spread_windows
 from ....experiment.conditions import Conditions, defocus_angstrom, thickness_angstrom
 
-MEASURED = frozenset(
-    {"defocus_angstrom", "C12_angstrom", "C21_angstrom"}
-)  # settings of what is measured
+# settings of what is measured
+MEASURED = frozenset({"defocus_angstrom", "C12_angstrom", "C21_angstrom"})
 LEAST_GAIN = 0.03  # of the power of the patterns' variation
 PARTS = 4  # windows along each axis of the scan, at most, that are looked at
 LARGEST_BYTES = 2**26  # of what is kept of them

@@ -250,9 +250,8 @@ def telling_apart(outside: Array) -> Floats:
     weight is below `_LEAST_WEIGHT`, because there are other ways to be outside.
     """
     squares = (outside**2).sum(axis=1, keepdims=True)
-    limit = _LIMIT**2 * np.count_nonzero(
-        outside.any(axis=0)
-    )  # in the mean, windows of training have the latter number
+    # in the mean, windows of training have the latter number
+    limit = _LIMIT**2 * np.count_nonzero(outside.any(axis=0))
     variances, directions = np.linalg.eigh(
         shrunk_covariance(outside * np.sqrt(np.minimum(1, limit / squares)))
     )

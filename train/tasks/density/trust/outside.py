@@ -108,9 +108,8 @@ def outside_windows(dataset: Readable, planned: Iterable[OutsideSamples]) -> Ite
             continue
         simulate = prepare_samples(experiment, samples.material, samples.entries)
         for entry in samples.entries:
-            record = decode(
-                encode(simulate(entry), experiment.data.dtype)
-            )  # rounded as those of the dataset
+            # rounded as those of the dataset
+            record = decode(encode(simulate(entry), experiment.data.dtype))
             yield from known_windows(_InMemory({entry.id: record}), [entry], experiment)
 
 
