@@ -5,10 +5,10 @@ images. What cannot be determined is noted. Conventions are those of `namsa.io.c
 `namsa.physics.optics`: defocus = −C10, positive for underfocus.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import ase
 import numpy as np
@@ -126,60 +126,23 @@ def _inspect(
     on_progress: OnProgress,
 ) -> Inspection:
     """Measures the calibration of a scan that is open."""
-    sy, sx, *detector = recording.shape
     notes: list[str] = list(recording.notes)
     known = stated_quantities(recording, given)
-
-    # First pass: statistics of the pixels, bad pixels, the bright disk.
-    pieces = read_pieces(recording, lambda row: on_progress("statistics", row, sy))
-    statistics = survey(pieces, recording.shape)
-    notes += statistics.losses.lines("not counted")
-    bad_pixels = find_bad_pixels(statistics, statistics.recorded)
-    excluded = _excluded(recording)
-    values = range_of(
-        statistics.mean, statistics.extremes, statistics.recorded, statistics.whole, excluded
-    )
-    dead = dead_regions(values)
-    if dead.any() and not recording.normalised and np.isinf(recording.limit_mrad):
-        notes.append(described(dead))
-        known_bad = {(pixel.row, pixel.column) for pixel in bad_pixels}
-        for row, column in pixels_of(dead):
-            if (row, column) not in known_bad:
-                bad_pixels.append(BadPixel(row, column, "dead", np.inf))
-    bad = bad_mask(bad_pixels, tuple(detector))
-    pattern = repair(statistics.mean.copy(), bad, repair_matrix(bad, DETECTOR_REACH))
-    is_simulated = recording.normalised or bool(np.isfinite(recording.limit_mrad))
-    disk, descan = _disk(
-        statistics, pattern, bad | excluded, (sy, sx), notes, is_simulated=is_simulated
-    )
-    inside = ~bad
-    if disk is not None:
-        inside &= distances(bad.shape, disk.parameters) < disk.radius - 1
-    facts = describe(recording, statistics, bad_pixels, inside)
+    first_pass = _first_pass(recording, notes, on_progress)
+    disk = first_pass.disk
     if disk is None:
-        as_read = _calibration_file(recording, known, bad_pixels, notes)
-        return Inspection(
-            facts=facts,
-            calibration=_of_stored_scan(recording, as_read),
-            as_read=as_read,
-            recording=recording,
-            survey=statistics,
-            pattern=pattern,
-            bad_pixels=bad_pixels,
-            disk=None,
-            images=None,
-            phase=None,
-            corrected=None,
-        )
-    known |= disk_quantities(disk, descan, known, notes)
+        return _inspection(recording, first_pass, known, notes)
+    known |= disk_quantities(disk, first_pass.descan, known, notes)
 
     # Second pass: virtual images of the corrected patterns.
+    rows = recording.shape[0]
     slope = known["centre_slope_pixels"].value if "centre_slope_pixels" in known else None
-    repaired = RepairedPatterns(recording.data, statistics.lost)
-    corrected = replace(recording, data=CorrectedPatterns(repaired, _places(bad_pixels), slope))
-    pieces = read_pieces(corrected, lambda row: on_progress("virtual images", row, sy))
+    repaired = RepairedPatterns(recording.data, first_pass.statistics.lost)
+    places = _places(first_pass.bad_pixels)
+    corrected = replace(recording, data=CorrectedPatterns(repaired, places, slope))
+    pieces = read_pieces(corrected, lambda row: on_progress("virtual images", row, rows))
     images = virtual_images(pieces, recording.shape, disk)
-    facts["flyback_columns"] = flyback_columns(images)
+    first_pass.facts["flyback_columns"] = flyback_columns(images)
 
     # The scan's step, the detector's rotation and mirror, the focus.
     step = value_of(known, "scan_step_angstrom")
@@ -207,19 +170,84 @@ def _inspect(
         )
     if not recording.normalised:
         known |= _beam_quantity(images, notes)
-    as_read = _calibration_file(recording, known, bad_pixels, notes)
+    image = None if shifts is None else corrected_bright_field(images, shifts.matrix)
+    return _inspection(recording, first_pass, known, notes, images, phase, image)
+
+
+class FirstPass(NamedTuple):
+    """The results of reading a scan once: statistics of its pixels, and the bright disk."""
+
+    statistics: Survey
+    pattern: Floats  # mean pattern, repaired
+    bad_pixels: list[BadPixel]
+    disk: Disk | None  # `None` if there is none
+    descan: Descan | None
+    facts: dict[str, Any]  # of the inspection
+
+
+def _first_pass(recording: Recording, notes: list[str], on_progress: OnProgress) -> FirstPass:
+    """Reads a scan once, and adds to the notes."""
+    sy, sx, *detector = recording.shape
+    pieces = read_pieces(recording, lambda row: on_progress("statistics", row, sy))
+    statistics = survey(pieces, recording.shape)
+    notes += statistics.losses.lines("not counted")
+    bad_pixels = find_bad_pixels(statistics, statistics.recorded)
+    excluded = _excluded(recording)
+    values = range_of(
+        statistics.mean, statistics.extremes, statistics.recorded, statistics.whole, excluded
+    )
+    dead = dead_regions(values)
+    is_simulated = recording.normalised or bool(np.isfinite(recording.limit_mrad))
+    if dead.any() and not is_simulated:
+        notes.append(described(dead))
+        bad_pixels += _dead_pixels(pixels_of(dead), bad_pixels)
+    bad = bad_mask(bad_pixels, tuple(detector))
+    pattern = repair(statistics.mean.copy(), bad, repair_matrix(bad, DETECTOR_REACH))
+    disk, descan = _disk(
+        statistics, pattern, bad | excluded, (sy, sx), notes, is_simulated=is_simulated
+    )
+    inside = ~bad
+    if disk is not None:
+        inside &= distances(bad.shape, disk.parameters) < disk.radius - 1
+    facts = describe(recording, statistics, bad_pixels, inside)
+    return FirstPass(statistics, pattern, bad_pixels, disk, descan, facts)
+
+
+def _dead_pixels(
+    places: Iterable[tuple[int, int]], bad_pixels: Sequence[BadPixel]
+) -> list[BadPixel]:
+    """Returns the pixels at some places that are not known to be bad, as dead ones."""
+    known = {(pixel.row, pixel.column) for pixel in bad_pixels}
+    dead = []
+    for row, column in places:
+        if (row, column) not in known:
+            dead.append(BadPixel(row, column, "dead", np.inf))
+    return dead
+
+
+def _inspection(
+    recording: Recording,
+    first_pass: FirstPass,
+    known: dict[str, CalibratedQuantity],
+    notes: list[str],
+    images: VirtualImages | None = None,
+    phase: Floats | None = None,
+    corrected: Floats | None = None,
+) -> Inspection:
+    """Returns the inspection of a scan; without a disk there are no images."""
+    as_read = _calibration_file(recording, known, first_pass.bad_pixels, notes)
     return Inspection(
-        facts=facts,
+        facts=first_pass.facts,
         calibration=_of_stored_scan(recording, as_read),
         as_read=as_read,
         recording=recording,
-        survey=statistics,
-        pattern=pattern,
-        bad_pixels=bad_pixels,
-        disk=disk,
+        survey=first_pass.statistics,
+        pattern=first_pass.pattern,
+        bad_pixels=first_pass.bad_pixels,
+        disk=first_pass.disk,
         images=images,
         phase=phase,
-        corrected=None if shifts is None else corrected_bright_field(images, shifts.matrix),
+        corrected=corrected,
     )
 
 

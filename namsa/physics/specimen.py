@@ -64,6 +64,21 @@ def atom_list(atoms: ase.Atoms) -> AtomList:
     )
 
 
+def _marks(
+    faces_of_slice: Sequence[tuple[int, int]],
+    heights: Sequence[tuple[float, float]],
+    bonding: Bonding | None,
+) -> list[Hashable]:
+    """Returns what slices of the same atoms must have in common to be computed once: their faces,
+    and what bonds change between them.
+    """
+    marks: list[Hashable] = []
+    for faces, (start, stop) in zip(faces_of_slice, heights, strict=True):
+        period = bonding.period_of(start, stop) if bonding else None
+        marks.append((faces, period))
+    return marks
+
+
 def build(
     atoms: ase.Atoms,  # atoms in an orthogonal cell
     grid: Grid,
@@ -107,9 +122,7 @@ def build(
             plan = replace(plan, slice_of_atom=inside)
         faces, face_of = finite.faces(atom_arrays, edges, table)
     faces_of_slice = list(itertools.pairwise(face_of.tolist()))
-    marks: list[Hashable] = []
-    for faces_of, (start, stop) in zip(faces_of_slice, heights, strict=True):
-        marks.append((faces_of, bonding.period_of(start, stop) if bonding else None))
+    marks = _marks(faces_of_slice, heights, bonding)
     distinct, order = potential.distinct_slices(atom_arrays, plan, marks)
 
     fine = grid.refined(int(atom_arrays.numbers.max(initial=0)))
@@ -156,11 +169,11 @@ def build(
     densities = []
     potentials = []
     for up_to, sums in zip(depths, sums_up_to, strict=True):
+        start = heights[0][0]
+        stop = heights[up_to - 1][1]
         density = potential.field(sums, electrons, grid, xp)
         projected = potential.POTENTIAL_CONSTANT * potential.field(sums, factors, grid, xp)
         if bonding:
-            start = heights[0][0]
-            stop = heights[up_to - 1][1]
             density += xp.asarray(bonding.density(grid, start, stop))
             projected += xp.asarray(bonding.potential(grid, start, stop))
         densities.append(density)
