@@ -91,6 +91,13 @@ def test_every_block_as_html():
         assert f".{name}" in styles
 
 
+def test_on_a_narrow_screen_pictures_keep_a_legible_width_and_scroll():
+    page = page_html(Document("tiny", (Picture("data:image/png;base64,AA", "Images"),)))
+    narrow = page[page.index("@media screen and (max-width: 40rem)") : page.index("@page")]
+    assert "figure { overflow-x: auto; }" in narrow
+    assert "img { max-width: 56rem; }" in narrow
+
+
 def test_every_block_as_markdown():
     assert to_markdown(DOCUMENT) == "\n".join(
         (
