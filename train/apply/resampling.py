@@ -59,6 +59,18 @@ def check_fit(data: FourDData, conditions: Conditions, name: str, task: str = "d
     Raises:
         InputError: If the data do not fit; it names everything that does not.
     """
+    faults = _faults(data, conditions)
+    if faults:
+        known = nearest_networks(
+            data.energy_ev, data.semiangle_mrad, task, lambda other: not _faults(data, other)
+        )
+        raise InputError(
+            f"{name} does not fit the network: {'; '.join(faults)}: use one trained for it. {known}"
+        )
+
+
+def _faults(data: FourDData, conditions: Conditions) -> list[str]:
+    """Returns what of the data no resampling brings to the conditions of a network."""
     faults = []
     for quantity, unit, value, trained, tolerance in (
         ("energy", "keV", data.energy_ev / 1e3, conditions.energy_ev / 1e3, ENERGY),
@@ -75,11 +87,7 @@ def check_fit(data: FourDData, conditions: Conditions, name: str, task: str = "d
         limits = [COARSEST * trained for trained in trained_pair]
         if any(value > (1 + SAME) * limit for value, limit in zip(pair, limits, strict=True)):
             faults.append(f"{quantity} {_pair(pair)} {unit}, at most {_pair(limits)}")
-    if faults:
-        raise InputError(
-            f"{name} does not fit the network: {'; '.join(faults)}: use one trained for it. "
-            f"{nearest_networks(data.energy_ev, data.semiangle_mrad, task)}"
-        )
+    return faults
 
 
 def plan_resampling(
