@@ -5,6 +5,7 @@ lead somewhere.
 import importlib
 import pkgutil
 import re
+import runpy
 import subprocess
 
 import pytest
@@ -93,6 +94,23 @@ def test_every_benchmark_is_listed_with_what_it_measures():
         path for path in (ROOT / "scripts/bench").glob("*.py") if "main(" in path.read_text()
     ]
     assert listed == {path.name for path in scripts} - {"gpu_page.py"}
+
+
+def test_the_build_executes_every_notebook_and_fails_with_one_that_fails():
+    settings = runpy.run_path(str(DOCS / "conf.py"))
+    assert settings["nb_execution_mode"] == "force"
+    assert settings["nb_execution_raise_on_error"] is True
+    assert settings["sphinx_gallery_conf"]["abort_on_example_error"] is True
+    assert "nb_execution_excludepatterns" not in settings
+    assert "sphinx-build -q -W" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+    listed = (DOCS / "index.md").read_text(encoding="utf-8").splitlines()
+    notebooks = sorted((DOCS / "notebooks").glob("*.ipynb"))
+    assert notebooks
+    for notebook in notebooks:
+        assert f"notebooks/{notebook.stem}" in listed, "a page of the site is executed"
+    for page in [*notebooks, *DOCS.rglob("*.md")]:
+        for exempt in ("skip-execution", "raises-exception"):
+            assert exempt not in page.read_text(encoding="utf-8"), f"{page}: {exempt}"
 
 
 def headings(text):

@@ -21,11 +21,12 @@ def configuration_text(path: Path, largest_bytes: int) -> str:
         if path.exists():
             raise
         there = sorted(file.name for file in path.parent.glob("*.y*ml"))
+        folder = "this folder" if path.parent == Path() else str(path.parent)
         alike = difflib.get_close_matches(path.name, there, n=1)
         if alike:
             remedy = f"did you mean {path.parent / alike[0]}?"
         elif there:
-            remedy = f"{path.parent} has {', '.join(there[:_MOST_FILES])}"
+            remedy = f"{folder} has {', '.join(there[:_MOST_FILES])}"
         else:
             remedy = "give the path of a .yaml file; `namsa init DIR` writes some to begin with"
         raise InputError(f"{error}: {remedy}") from None

@@ -87,7 +87,7 @@ def write_inspection_page(inspection: Inspection, path: Path) -> None:
     line = contrast_line(inspection)
     contrast = (Paragraph(f"{line[0].upper()}{line[1:]}."),) if line else ()
     document = Document(
-        title=inspection.recording.name,
+        title=Path(inspection.recording.name).name,
         blocks=(
             Paragraph(caption(inspection)),
             Picture(source, alt="pictures of the scan"),

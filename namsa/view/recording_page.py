@@ -149,7 +149,7 @@ def _units(recording: Recording) -> PageUnits:
     return PageUnits(
         scan="Å" if recording.scan_step_angstrom else "steps",
         angle="mrad" if recording.pixel_mrad else "pixels",
-        intensity="fraction of the beam" if recording.normalised else "file's units",
+        intensity="fraction of the beam" if recording.normalised else "stored values",
     )
 
 

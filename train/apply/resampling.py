@@ -76,10 +76,12 @@ def _faults(data: FourDData, conditions: Conditions) -> list[str]:
         ("energy", "keV", data.energy_ev / 1e3, conditions.energy_ev / 1e3, ENERGY),
         ("semiangle", "mrad", data.semiangle_mrad, conditions.semiangle_mrad, SEMIANGLE),
     ):
-        if abs(value / trained - 1) > tolerance:
-            faults.append(
-                f"{quantity} {value:g} {unit}, trained for {trained:g} ± {100 * tolerance:g} %"
-            )
+        if abs(value / trained - 1) <= tolerance:
+            continue
+        fault = f"{quantity} {value:g} {unit}, trained for {trained:g} ± {100 * tolerance:g} %"
+        if unit == "mrad" and abs(1e3 * value / trained - 1) <= tolerance:
+            fault += f" (is it in rad? Then give {1e3 * value:g})"
+        faults.append(fault)
     for quantity, unit, pair, trained_pair in (
         ("scan step", "Å", data.scan_step_angstrom, conditions.scan_step_angstrom),
         ("detector pixel", "mrad", data.pixel_mrad, conditions.pixel_mrad),

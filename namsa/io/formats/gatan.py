@@ -87,6 +87,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
                 "axes": [
                     [shorten(axis.units, 40), finite(axis.step)]
                     for axis in layout.arranged(described)
+                    if axis.units
                 ],
                 "stem_camera_length_mm": finite(microscope.get("STEM Camera Length")),
                 "microscope": _text(microscope.get("Name")),

@@ -4,6 +4,7 @@ nearest known key.
 
 import json
 import time
+from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import numpy as np
@@ -334,7 +335,7 @@ def test_sections_built_in_python_are_refused_in_one_line(build, message) -> Non
     assert "pydantic" not in str(raised.value)
 
 
-def test_a_configuration_that_is_missing_names_files_like_it(tmp_path) -> None:
+def test_a_configuration_that_is_missing_names_files_like_it(tmp_path, monkeypatch) -> None:
     with pytest.raises(InputError, match="No such file or directory: give the path of a .yaml"):
         load_config(tmp_path / "nothing")
     (tmp_path / "sto.yaml").write_text("{}")
@@ -342,3 +343,6 @@ def test_a_configuration_that_is_missing_names_files_like_it(tmp_path) -> None:
         load_config(tmp_path / "sto.yml")
     with pytest.raises(InputError, match="has sto.yaml$"):
         load_config(tmp_path / "nothing")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="directory: this folder has sto.yaml$"):
+        load_config(Path("nothing"))

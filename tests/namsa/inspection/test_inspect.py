@@ -192,6 +192,7 @@ def test_the_command_writes_calibration_picture_and_page(tmp_path, overfocused, 
     assert outputs[1].read_bytes().startswith(b"\x89PNG")
     assert "defocus, underfocus positive" in outputs[2].read_text()
     assert "http" not in outputs[2].read_text()
+    assert str(tmp_path) not in outputs[2].read_text()
     images = {path.stem: np.asarray(Image.open(path)) for path in (tmp_path / "images").iterdir()}
     assert {
         "mean_pattern",
