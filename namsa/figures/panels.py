@@ -52,6 +52,7 @@ VIRTUAL = "gray"
 ERROR = "cividis"
 DIFFERENCE = "RdBu_r"
 PATTERN_POWER = 0.3
+_SURROUNDINGS_ANGSTROM = 2.0  # of a small scan, on each side
 MARKS = ("A", "B", "C")
 MAX_ASPECT = 20.0
 TALLEST_ROW = 4.0  # inches, of the two rows beside a large panel
@@ -239,6 +240,28 @@ def frame_scan(
     frame = Rectangle((corner[1], corner[0]), width, height, fill=False, ec="white", lw=1, ls=":")
     frame.set_path_effects(outline)
     ax.add_patch(frame)
+
+
+def zoom_to_scan(
+    ax: Axes, positions_angstrom: npt.NDArray[np.floating], period_angstrom: Sequence[float]
+) -> None:
+    """Shows the surroundings of a scan whose field is much smaller than the cell, where what is
+    drawn at its positions would stand on top of each other.
+
+    Args:
+        positions_angstrom: `(n, 2)`, Å. Nothing is changed if some lie outside of the cell.
+        period_angstrom: Sides of the cell, (y, x).
+    """
+    corner = positions_angstrom.min(axis=0)
+    last = positions_angstrom.max(axis=0)
+    period = np.asarray(period_angstrom, float)
+    side = float((last - corner).max()) + 2 * _SURROUNDINGS_ANGSTROM
+    outside = (corner < 0).any() or (last > period).any()
+    if outside or side > 0.5 * period.min():
+        return
+    top, left = np.clip((corner + last - side) / 2, 0, period - side)
+    ax.set_xlim(left, left + side)
+    ax.set_ylim(top + side, top)
 
 
 def mark_probes(

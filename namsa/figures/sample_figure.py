@@ -38,6 +38,7 @@ from namsa.figures.panels import (
     pattern_panel,
     styled,
     write_figure,
+    zoom_to_scan,
 )
 from namsa.physics import density_target, virtual_detectors
 from namsa.physics.grid import Grid
@@ -115,6 +116,8 @@ def sample_figure(sample: SampleArrays) -> Figure:
     )
     below[1].set_xlabel(f"Å; {density.resolution}")
     for ax in below[:2]:
+        if provenance["scan_shape"]:
+            zoom_to_scan(ax, positions, provenance["extent_angstrom"])
         mark_probes(ax, positions[probes], provenance["extent_angstrom"])
         if provenance["scan_shape"]:
             frame_scan(ax, positions, provenance["extent_angstrom"])

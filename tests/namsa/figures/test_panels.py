@@ -20,7 +20,7 @@ from namsa.figures.density_figure import density_figure, map_panel
 from namsa.figures.interpolation import FINER, interpolated
 from namsa.figures.notebook import sample_html
 from namsa.figures.page_images import PageImage, image_url
-from namsa.figures.panels import image_panel, mark_probes, panels
+from namsa.figures.panels import image_panel, mark_probes, panels, zoom_to_scan
 from namsa.figures.sample_figure import (
     caption,
     dark_field,
@@ -351,3 +351,19 @@ def test_a_sample_shows_its_figure(tmp_path):
     ).show(str(tmp_path / "sample.svg"))
     assert figure.get_suptitle() == "20.0 Å thick  ·  200 keV, semiangle 4 mrad"
     assert (tmp_path / "sample.svg").stat().st_size
+
+
+def test_a_scan_much_smaller_than_the_cell_is_shown_with_its_surroundings():
+    _, ((ax, *_), _) = panels(1.0, 1.0)
+    grid = PixelGrid(step=(0.1, 0.1), origin=(0.0, 0.0))
+    image_panel(ax, np.zeros((200, 160)), grid, "Potential", "V·Å")
+    whole = ax.get_xlim(), ax.get_ylim()
+    zoom_to_scan(ax, np.array([(0.0, 9.0), (8.0, 9.0)]), (20.0, 16.0))
+    assert (ax.get_xlim(), ax.get_ylim()) == whole
+    zoom_to_scan(ax, np.array([(0.0, 9.0), (2.0, 10.0)]), (20.0, 16.0))
+    assert ax.get_xlim() == pytest.approx((6.5, 12.5))
+    assert ax.get_ylim() == pytest.approx((6.0, 0.0))
+    mark_probes(ax, [(0.0, 9.0), (2.0, 10.0)], (20.0, 16.0))
+    for text in ax.texts:
+        assert 6.5 < text.get_position()[0] < 12.5
+        assert 0.0 < text.get_position()[1] < 6.0
