@@ -84,3 +84,16 @@ def printable(text: str) -> str:
     not encode.
     """
     return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
+
+
+def energy_in_kev(energy: object) -> str:
+    """Returns a question about an energy that is usual in keV and not in eV, or nothing."""
+    if not isinstance(energy, str | int | float):
+        return ""
+    try:
+        energy_kev = float(energy)
+    except ValueError:
+        return ""
+    if not 10 <= energy_kev <= 1000:
+        return ""
+    return f". Is it in keV? Then give {energy_kev:g}e3"

@@ -4,7 +4,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from namsa.base.problem_words import words_of
-from namsa.base.text import shorten
+from namsa.base.text import energy_in_kev, shorten
 from namsa.config.suggestions import sections_of, suggestion
 
 MOST_PROBLEMS = 10  # that one message names
@@ -38,25 +38,12 @@ def _one_problem(model: type[BaseModel], problem: ErrorDetails) -> str:
     if not isinstance(given, dict):
         message += f" (given {_quoted(given)})"
     if location and location[-1] == "energy_ev":
-        message += _in_kev(given)
+        message += energy_in_kev(given)
     if location:
         field = section.model_fields.get(location[-1])
         if field and field.description:
             message += f"; {location[-1]} is: {field.description}"
     return f"{place}: {message}"
-
-
-def _in_kev(energy: object) -> str:
-    """Returns a question about an energy that is usual in keV and not in eV, or nothing."""
-    if not isinstance(energy, str | int | float):
-        return ""
-    try:
-        energy_kev = float(energy)
-    except ValueError:
-        return ""
-    if not 10 <= energy_kev <= 1000:
-        return ""
-    return f". Is it in keV? Then give {energy_kev:g}e3"
 
 
 def _quoted(value: object) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from namsa.base.arrays import Floats, Pair
 from namsa.base.errors import InputError
-from namsa.base.text import shorten
+from namsa.base.text import energy_in_kev, shorten
 from namsa.config.bounds import RANGES
 from namsa.io.corrections import CorrectedPatterns, Slope
 from namsa.io.part import Window
@@ -298,8 +298,9 @@ def _check_limit(name: str, value: float, place: str) -> None:
     low, high, option = LIMITS[name]
     if not low <= value <= high:
         kind = "a positive number" if low > 0 else "a number"
+        slip = energy_in_kev(value) if name == "energy_ev" else ""
         raise InputError(
-            f"{place}{name} is {value:g}: give {kind} from {low:g} to {high:g} with {option}"
+            f"{place}{name} is {value:g}: give {kind} from {low:g} to {high:g} with {option}{slip}"
         )
 
 

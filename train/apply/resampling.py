@@ -25,6 +25,7 @@ ENERGY = 0.02
 SEMIANGLE = 0.05
 SAME = 0.02
 COARSEST = 2.0  # in steps or pixels of the network: coarser data hold too little information
+_SLIP = ". Is it in rad?"
 _PARTS = 4  # a pixel of a rotated detector is divided into 4×4 parts
 
 
@@ -60,6 +61,8 @@ def check_fit(data: FourDData, conditions: Conditions, name: str, task: str = "d
         InputError: If the data do not fit; it names everything that does not.
     """
     faults = _faults(data, conditions)
+    if len(faults) == 1 and _SLIP in faults[0]:
+        raise InputError(f"{name} does not fit the network: {faults[0]}")
     if faults:
         known = nearest_networks(
             data.energy_ev, data.semiangle_mrad, task, lambda other: not _faults(data, other)
@@ -80,7 +83,7 @@ def _faults(data: FourDData, conditions: Conditions) -> list[str]:
             continue
         fault = f"{quantity} {value:g} {unit}, trained for {trained:g} ± {100 * tolerance:g} %"
         if unit == "mrad" and abs(1e3 * value / trained - 1) <= tolerance:
-            fault += f" (is it in rad? Then give {1e3 * value:g})"
+            fault += f"{_SLIP} Then give {1e3 * value:g}"
         faults.append(fault)
     for quantity, unit, pair, trained_pair in (
         ("scan step", "Å", data.scan_step_angstrom, conditions.scan_step_angstrom),

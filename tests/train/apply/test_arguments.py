@@ -76,6 +76,7 @@ def test_frames_without_a_scan_are_refused_with_the_option(tmp_path, capsys):
             "--energy-ev 0",
             "energy_ev is 0: give a positive number from 10000 to 1e+06 with --energy-ev",
         ),
+        ("--energy-ev 200", "with --energy-ev. Is it in keV? Then give 200e3"),
         ("--energy-ev nan", "energy_ev is nan"),
         ("--semiangle-mrad 1e300", "semiangle_mrad is 1e+300"),
         ("--scan-step-angstrom 0", "--scan-step-angstrom is 0.0: give one positive number"),

@@ -56,7 +56,7 @@ def test_every_misfit_is_named_at_once():
                  "1 and 17 mrad, at most 16"):  # fmt: skip
         assert part in str(error.value)
     resampling.check_fit(replace(DATA, energy_ev=203e3, semiangle_mrad=19.2), TRAINED, NAME)
-    with pytest.raises(InputError, match=r"is it in rad\? Then give 20\)"):
+    with pytest.raises(InputError, match=r"Is it in rad\? Then give 20$"):
         resampling.check_fit(replace(DATA, semiangle_mrad=0.02), TRAINED, NAME)
 
 
