@@ -46,6 +46,12 @@ def test_an_example_gives_what_it_says(name, names, tmp_path, monkeypatch):
 
 
 def test_functions_of_namsa_have_an_example():
-    functions = {name for name in namsa.__all__ if name[0].islower() and name != "__version__"}
-    missing = {name for name in functions if f"namsa.{name}" not in EXAMPLES}
+    functions = set()
+    for name in namsa.__all__:
+        if name[0].islower() and name != "__version__":
+            functions.add(name)
+    missing = set()
+    for name in functions:
+        if f"namsa.{name}" not in EXAMPLES:
+            missing.add(name)
     assert missing == set()

@@ -39,5 +39,8 @@ def test_linear_algebra_of_a_worker_takes_one_core():
     """Threads of several workers would wait for each other, at full load."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         pytest.skip("one process has all cores")
-    pools = [pool for pool in threadpool_info() if pool["internal_api"] == "openblas"]
+    pools = []
+    for pool in threadpool_info():
+        if pool["internal_api"] == "openblas":
+            pools.append(pool)
     assert {pool["num_threads"] for pool in pools} <= {1}

@@ -47,9 +47,10 @@ def test_initial_activations_neither_fade_nor_grow() -> None:
     the first's.
     """
     model = build(config(layers=(1, 2, 4, 2, 1), growth=8, dropout=0.5), seed=0)
-    convolutions = [
-        layer for layer in model.layers if "conv" in layer.name or layer.name in ("first", "last")
-    ]
+    convolutions = []
+    for layer in model.layers:
+        if "conv" in layer.name or layer.name in ("first", "last"):
+            convolutions.append(layer)
     maps = keras.Model(model.input, [layer.output for layer in convolutions])(
         patterns(), training=True
     )
@@ -127,6 +128,10 @@ def test_without_a_seed_weights_are_zero_and_have_the_same_names() -> None:
     assert [each.path for each in blank.trainable_variables] == [
         each.path for each in seeded.trainable_variables
     ]
-    kernels = [each.numpy() for each in blank.trainable_variables if len(each.shape) > 1]
+    kernels = []
+    for each in blank.trainable_variables:
+        if len(each.shape) > 1:
+            kernels.append(each.numpy())
     assert len(kernels) > 3
-    assert not any(kernel.any() for kernel in kernels)
+    for kernel in kernels:
+        assert not kernel.any()

@@ -54,7 +54,10 @@ class Outcome:
 def fault(outcome: Outcome, seconds: float = 10.0) -> str | None:
     """Returns what is wrong with the way a command ended, or None."""
     printed = outcome.stderr.splitlines()
-    lines = [line for line in printed if line.strip() and not line.startswith("warning: ")]
+    lines = []
+    for line in printed:
+        if line.strip() and not line.startswith("warning: "):
+            lines.append(line)
     if (
         outcome.code == -signal.SIGKILL and outcome.seconds >= seconds
     ) or outcome.code == -signal.SIGXCPU:

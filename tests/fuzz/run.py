@@ -232,7 +232,10 @@ def main() -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=MEMORY) as shared, hdf5_readers.forked_readers():
         folder = Path(shared)
-        chosen = [kind for kind in kinds(folder) if not options.kinds or kind.name in options.kinds]
+        chosen = []
+        for kind in kinds(folder):
+            if not options.kinds or kind.name in options.kinds:
+                chosen.append(kind)
         if missing := set(options.kinds or ()) - {kind.name for kind in chosen}:
             parser.error(f"there is no kind {', '.join(sorted(missing))}")
         shortcuts.install(dataset_cases.undamaged(folder))
@@ -240,16 +243,17 @@ def main() -> int:
             warm_up(folder)
         last = options.first + options.cases
         numbers = [range(at, min(at + CHUNK, last)) for at in range(options.first, last, CHUNK)]
-        tasks = [
-            partial(attack, kind, options.seed, options.keep, each)
-            for kind in chosen
-            for each in numbers
-        ]
+        tasks = []
+        for kind in chosen:
+            for each in numbers:
+                tasks.append(partial(attack, kind, options.seed, options.keep, each))
         faults = []
         with closing(run_tasks(tasks, options.workers)) as results:
             for kind in chosen:
                 own = [next(results) for _ in numbers]
-                found = [fault for chunk in own for fault in chunk["faults"]]
+                found = []
+                for chunk in own:
+                    found.extend(chunk["faults"])
                 text = (
                     f"{options.cases} cases in {sum(chunk['seconds'] for chunk in own):.1f} s, "
                     f"{len(found)} end badly"

@@ -63,7 +63,10 @@ def test_a_case_is_determined_by_its_number():
 @pytest.mark.slow
 def test_every_fault_is_found_with_its_number():
     ended = launch.run(launch.forked_python(), "-c", PLANTED, "--cases", 30)
-    lines = [line for line in ended.stdout.splitlines() if line.startswith("planted ")]
+    lines = []
+    for line in ended.stdout.splitlines():
+        if line.startswith("planted "):
+            lines.append(line)
     assert [line.partition(": ")[::2] for line in lines] == [
         ("planted 5", "traceback, ending in 'IndexError: list index out of range'"),
         ("planted 9", "hangs for 0.5 s"),

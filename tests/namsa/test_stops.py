@@ -136,7 +136,10 @@ def faults(command: Command, name: str, events: Callable[[int], Iterator[int]]) 
             return
         before = contents(start)
         after = contents(whole)
-        inputs = {path: data for path, data in before.items() if not _is_output(path, command)}
+        inputs = {}
+        for path, data in before.items():
+            if not _is_output(path, command):
+                inputs[path] = data
         for event in events(count):
             place = Path(base, "stopped")
             shutil.copytree(start, place)

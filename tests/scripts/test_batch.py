@@ -100,9 +100,12 @@ def test_scripts_of_sites_are_the_slurm_script_with_jax_and_their_settings(site,
     done = started(["bash", f"scripts/{site}.sh", "--set", "seed=2"], job | {"USER": "me"})
     assert done.returncode == 0, done.stderr
     preflight, _, training = _phases(job)
-    assert all(f"-m train preflight some.yaml{gpu} --exchange" in line for line in preflight)
-    assert all("-m train some.yaml --run-dir" in line for line in training)
-    assert all(line.endswith("--set seed=2") for line in training)
+    for line in preflight:
+        assert f"-m train preflight some.yaml{gpu} --exchange" in line
+    for line in training:
+        assert "-m train some.yaml --run-dir" in line
+    for line in training:
+        assert line.endswith("--set seed=2")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -139,9 +142,10 @@ def test_samples_are_fetched_where_there_are_any_and_kept(script, job, tmp_path,
         keep.mkdir()
         (keep / "manifest.jsonl").touch()
     assert started(["bash", script], job | {"KEEP": str(keep), "PREFLIGHT": ""}).returncode == 0
-    asked = [
-        line.partition(": -m ")[2].split(" --set")[0] for phase in _phases(job) for line in phase
-    ]
+    asked = []
+    for phase in _phases(job):
+        for line in phase:
+            asked.append(line.partition(": -m ")[2].split(" --set")[0])
     phases = [
         "train preflight some.yaml --exchange "
         f"{tmp_path}/run.preflight-*{f' --manifest {keep}' * before}",
@@ -169,7 +173,8 @@ def test_the_warning_before_the_time_limit_ends_all_ranks(script, job):
     _, stderr = running.communicate(timeout=30)
     assert running.returncode == 130
     assert "submit again with RUN=" in stderr
-    assert not any(Path(f"/proc/{pid}").exists() for pid in hung.read_text().split())
+    for pid in hung.read_text().split():
+        assert not Path(f"/proc/{pid}").exists()
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -266,7 +271,9 @@ def test_each_node_reads_one_archive_and_imports_from_its_own_disk(job, tmp_path
     shown = started(["srun", "--nodes=2", "--ntasks-per-node=2", *python, "-c", IMPORTS], disks)
     lines = shown.stdout.splitlines()
     assert len(lines) == 4, shown.stderr
-    assert all(line.startswith("[] ") and int(line.split()[1]) > 20 for line in lines), lines
+    for line in lines:
+        assert line.startswith("[] "), lines
+        assert int(line.split()[1]) > 20, lines
 
 
 def test_a_node_without_gpus_runs_a_rank_per_task(tmp_path):

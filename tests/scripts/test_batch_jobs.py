@@ -101,7 +101,9 @@ def test_slurm_simulates_and_trains_by_processes_of_jax(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "preflight: 2 ranks on 2 nodes with the same list of 6 training samples" in done.stdout
     assert sum(summary["written"] for summary in _summaries(done)) == 10
-    shards = [[path.name for path in shard_paths(node / "bb")] for node in nodes]
+    shards = []
+    for node in nodes:
+        shards.append([path.name for path in shard_paths(node / "bb")])
     assert shards == [["shard-00000.lmdb"], ["shard-00001.lmdb"]]
     run = json.loads((tmp_path / "run" / "evaluation.json").read_text())["run"]
     assert run["ranks"] == 2

@@ -138,4 +138,6 @@ def test_the_crystals_of_a_specimen_are_those_of_its_name():
     assert formulas["SrTiO3/BaTiO3"] == ["SrTiO3", "BaTiO3"]
     assert formulas["amorphous carbon on Si"] == ["C", "Si"]
     assert formulas["Au, Σ5 boundary"] == ["Au"]
-    assert all(Formula(formula) for names in formulas.values() for formula in names)
+    for names in formulas.values():
+        for formula in names:
+            assert Formula(formula)

@@ -107,7 +107,10 @@ def exact_means(choice: Choice, rank: int) -> float:
     """How far averages of whole numbers, which no order of summation rounds, are from right: 0 if
     none is misplaced.
     """
-    names = [f"{block}_{n}/kernel" for block in "ab" for n in range(3)]
+    names = []
+    for block in "ab":
+        for n in range(3):
+            names.append(f"{block}_{n}/kernel")
     shapes = [(n, 3) for n in range(1, 7)]
     exchange: Any = exchange_of(
         choice | {"group_list": [["a*"], ["b*"]]} if "group_list" in choice else choice
@@ -176,11 +179,10 @@ def bytes_received(choice: Choice) -> Counter[int]:
                 for here, (there, count) in after.items()
             }
         )
-    places = {
-        here: rank
-        for rank, found in enumerate(engine().gather_json(list(after)))
-        for here in map(tuple, found)
-    }
+    places = {}
+    for rank, found in enumerate(engine().gather_json(list(after))):
+        for here in map(tuple, found):
+            places[here] = rank
     received: Counter[int] = Counter()
     for here, (there, _) in after.items():
         if there in places:

@@ -88,7 +88,10 @@ def status(returncodes: Sequence[int]) -> int:
     This is srun's rule (src/srun/launch.c): the highest signal of any process, also of one that
     srun itself has ended, comes before the highest exit code.
     """
-    signals = [-code for code in returncodes if code < 0]
+    signals = []
+    for code in returncodes:
+        if code < 0:
+            signals.append(-code)
     return 128 + max(signals) if signals else max(returncodes)
 
 
@@ -105,7 +108,10 @@ def _open_disk(slot: SlotInfo) -> tuple[int, ...]:
 
 
 def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
-    running = [rank for rank in ranks if rank.poll() is None]
+    running = []
+    for rank in ranks:
+        if rank.poll() is None:
+            running.append(rank)
     for rank in running:
         os.killpg(rank.pid, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S

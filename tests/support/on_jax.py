@@ -30,7 +30,9 @@ def run(
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
     }
-    words = [[str(word) for word in command] for command in commands]
+    words = []
+    for command in commands:
+        words.append([str(word) for word in command])
     return subprocess.run(
         [sys.executable, __file__],
         input=json.dumps({"commands": words, "report": report}),

@@ -58,11 +58,10 @@ class Disk:
             for write_offset, written, _ in self.writes.pop(inode, []):
                 put(content, write_offset, written)
         elif kind == "F":
-            certain = [
-                each
-                for each in self.renames
-                if name in (os.path.dirname(each[2]), os.path.dirname(each[3]))
-            ]
+            certain = []
+            for each in self.renames:
+                if name in (os.path.dirname(each[2]), os.path.dirname(each[3])):
+                    certain.append(each)
             self.renames = [each for each in self.renames if each not in certain]
             rename(self.names, certain)
 

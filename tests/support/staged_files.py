@@ -38,7 +38,8 @@ def files(directory: Path) -> dict[str, bytes]:
 
 
 def totals(result: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    assert all(facts == result[0] for facts in result), result
+    for facts in result:
+        assert facts == result[0], result
     sums = dict.fromkeys(("read", "sent", "received", "written"), 0)
     for row in result[0]["ranks"]:
         for key in sums:

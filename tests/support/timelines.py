@@ -14,12 +14,14 @@ from train.ranks.connection import engine
 
 def read(path: Path) -> tuple[list[dict[str, Any]], dict[int, str]]:
     """(events, names of tensors by process id)."""
-    events = [event for event in json.loads(path.read_text()) if "ph" in event]
-    named = [
-        event
-        for event in events
-        if event.get("name") == "process_name" and "name" in event.get("args", {})
-    ]
+    events = []
+    for event in json.loads(path.read_text()):
+        if "ph" in event:
+            events.append(event)
+    named = []
+    for event in events:
+        if event.get("name") == "process_name" and "name" in event.get("args", {}):
+            named.append(event)
     return events, {event["pid"]: event["args"]["name"] for event in named}
 
 

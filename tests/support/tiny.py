@@ -72,7 +72,10 @@ def numbers(run_dir: Path) -> list[dict]:
     """The rows without what is measured, and so never the same."""
     reproducible = []
     for row in rows(run_dir):
-        kept = {key: value for key, value in row.items() if key not in NOT_REPRODUCIBLE}
+        kept = {}
+        for key, value in row.items():
+            if key not in NOT_REPRODUCIBLE:
+                kept[key] = value
         reproducible.append(kept)
     return reproducible
 

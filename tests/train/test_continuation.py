@@ -40,7 +40,10 @@ def rewrite_header(path, change):
     """Writes a checkpoint again with another header."""
     header, arrays = checkpoint.read(path)
     names = header["variables"]
-    facts = {key: value for key, value in header.items() if key not in ("format", "variables")}
+    facts = {}
+    for key, value in header.items():
+        if key not in ("format", "variables"):
+            facts[key] = value
     change(facts)
     del facts["digest"]
     with path.open("wb") as file:
@@ -57,7 +60,10 @@ def without_origin(run):
 def test_other_inputs_are_refused_before_anything_is_written(old, run, config, capsys):
     if old:
         without_origin(run)
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = {}
+    for path in run.rglob("*"):
+        if path.is_file():
+            before[path] = path.read_bytes()
     changes = ["training.epochs=5", "training.inputs.normalisation=log", "training.loss.l2=0"]
     words = []
     for change in changes:
@@ -120,7 +126,10 @@ def test_a_checkpoint_names_what_it_has_learnt(undisturbed, config):
     for line in (config.parent / "data/manifest.jsonl").read_text().splitlines()[1:]:
         entries.append(json.loads(line))
     learnt = origin_of(header_of(undisturbed)).learnt
-    training = [entry for entry in entries if entry["split"] == "train" and not entry["skipped"]]
+    training = []
+    for entry in entries:
+        if entry["split"] == "train" and not entry["skipped"]:
+            training.append(entry)
     assert learnt.names == {entry["material"] for entry in training}
     assert learnt.formulas == {entry["formula"] for entry in training}
     assert learnt.complete

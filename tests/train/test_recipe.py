@@ -179,7 +179,10 @@ def test_a_recipe_that_is_done_is_not_trained_again(trained, tmp_path):
 def test_a_stage_whose_earlier_one_is_trained_further_is_not_kept(trained, tmp_path):
     """Stage 1 has more epochs now: the old model would be the result."""
     _, run, again = trained
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = {}
+    for path in run.rglob("*"):
+        if path.is_file():
+            before[path] = path.read_bytes()
     with pytest.raises(InputError) as refusal:
         run_again(trained, tmp_path, "training.epochs=2")
     assert str(refusal.value) == (
@@ -196,7 +199,10 @@ def test_a_stage_that_started_from_other_weights_is_refused(trained, tmp_path):
     _, run, _ = trained
     path = max((run / "stages/1/checkpoints").glob("*.npz"))
     header, arrays = checkpoint.read(path)
-    facts = {key: value for key, value in header.items() if key not in ("variables", "digest")}
+    facts = {}
+    for key, value in header.items():
+        if key not in ("variables", "digest"):
+            facts[key] = value
     with path.open("wb") as file:
         checkpoint.write(file, facts, header["variables"], [array + 1 for array in arrays])
     with pytest.raises(InputError, match=r'training.start_from: was "weights \w+", is "weights'):

@@ -179,7 +179,8 @@ def test_a_second_command_on_a_shard_is_refused_in_one_line(dataset, tmp_path, c
     assert process.exitcode == 0
     with Dataset(directory) as written:
         assert len(written.ids) == 2
-        assert all(written.read(sample_id) for sample_id in written.ids)
+        for sample_id in written.ids:
+            assert written.read(sample_id)
     assert not list(directory.glob(".*"))
 
 

@@ -211,7 +211,8 @@ def test_the_folder_has_a_configuration_for_its_crystal_and_a_notebook_without_o
     assert load_config("starter.yaml").name == "mine"
     assert (folder / "configs" / "quickstart.yaml").is_file()
     cells = json.loads((folder / "first_hour.ipynb").read_text(encoding="utf-8"))["cells"]
-    assert not any(cell.get("outputs") for cell in cells)
+    for cell in cells:
+        assert not cell.get("outputs")
 
 
 def test_its_first_command_simulates(tmp_path, monkeypatch):

@@ -78,7 +78,10 @@ def test_nothing_there(monkeypatch, tmp_path):
     )
     monkeypatch.setattr(importlib, "import_module", no_module)
     report = doctor.report(tmp_path / "nowhere")
-    missing = [check for check in report.checks if not check.ok]
+    missing = []
+    for check in report.checks:
+        if not check.ok:
+            missing.append(check)
     assert not report.ok
     assert {
         "TensorFlow",
@@ -88,7 +91,8 @@ def test_nothing_there(monkeypatch, tmp_path):
         "data disk",
         *doctor.LIBRARIES,
     } <= {check.name for check in missing}
-    assert all(check.remedy for check in missing)
+    for check in missing:
+        assert check.remedy
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(doctor.table(report))
     assert "[gone]" in console.export_text()
@@ -106,12 +110,16 @@ def test_what_is_not_needed_is_no_fault(monkeypatch):
     report = doctor.report()
     checks = _by_name(report)
     assert report.ok
-    assert not any(checks[name].ok for name in ("CuPy", "MPI", "NCCL", "launcher"))
+    for name in ("CuPy", "MPI", "NCCL", "launcher"):
+        assert not checks[name].ok
 
 
 @pytest.mark.parametrize(("there", "ok"), [("_TENSORFLOW", True), ("_JAX", True), (None, False)])
 def test_one_of_tensorflow_and_jax_is_enough(monkeypatch, there, ok):
-    lacking = {getattr(doctor, name) for name in ("_TENSORFLOW", "_JAX") if name != there}
+    lacking = set()
+    for name in ("_TENSORFLOW", "_JAX"):
+        if name != there:
+            lacking.add(getattr(doctor, name))
     probed(monkeypatch, EVERYTHING | dict.fromkeys(lacking))
     assert doctor.report().ok is ok
 
@@ -124,7 +132,10 @@ def test_a_job_on_gpus_needs_a_gpu_and_the_libraries_for_it(monkeypatch):
     assert doctor.report().ok
     report = doctor.report(gpu=True)
     assert not report.ok
-    lacking = {check.name: check.remedy for check in report.checks if check.needed and not check.ok}
+    lacking = {}
+    for check in report.checks:
+        if check.needed and not check.ok:
+            lacking[check.name] = check.remedy
     assert lacking == {"CuPy": doctor.SHOW_GPU, "GPUs": doctor.SHOW_GPU, "NCCL": doctor.REBUILD_GPU}
 
 

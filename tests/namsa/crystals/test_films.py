@@ -82,7 +82,9 @@ def test_every_crystal_has_films_of_one_two_and_three_layers(films: dict[str, Ma
     assert list(films) == sorted(films)
     for name, (one, two, three) in crystals(films).items():
         assert [film.name for film in (one, two, three)] == [f"{name}-{n}L" for n in (1, 2, 3)]
-        assert all(is_name(film.name) and film.kind == "layers" for film in (one, two, three))
+        for film in (one, two, three):
+            assert is_name(film.name)
+            assert film.kind == "layers"
         assert len(two.atoms) == 2 * len(one.atoms)
         assert len(three.atoms) == 3 * len(one.atoms)
         assert two.atoms.cell[2] == pytest.approx(2 * one.atoms.cell[2])
@@ -102,7 +104,10 @@ def test_crystals_agree_with_those_of_aflow(films: dict[str, Material]) -> None:
     table = yaml.safe_load(
         layers.files("namsa.crystals").joinpath("layers.yaml").read_text(encoding="utf-8")
     )
-    aflow = [material for material in builtin_materials() if material.source.startswith("AFLOW")]
+    aflow = []
+    for material in builtin_materials():
+        if material.source.startswith("AFLOW"):
+            aflow.append(material)
     compared = set()
     for name, entry in table["crystals"].items():
         bulk = standardize(
@@ -144,7 +149,10 @@ def test_coordinates_that_follow_from_bonds_do_so(films: dict[str, Material]) ->
     table = yaml.safe_load(
         layers.files("namsa.crystals").joinpath("layers.yaml").read_text(encoding="utf-8")
     )
-    given = {name: entry["bond"] for name, entry in table["crystals"].items() if "bond" in entry}
+    given = {}
+    for name, entry in table["crystals"].items():
+        if "bond" in entry:
+            given[name] = entry["bond"]
     assert given
     for name, bonds in given.items():
         for pair, length in bonds.items():
@@ -233,7 +241,10 @@ def test_names_select_films(films: dict[str, Material]) -> None:
 def test_prototypes_are_few(films: dict[str, Material]) -> None:
     split = Split(train=0.7, dev=0.15, test=0.15, by="prototype")
     by_prototype = dict(zip(films, assign(list(films.values()), split), strict=True))
-    dichalcogenides = [n for n in films if n.split("-")[1] in ("1T", "2H") and "2-" in n]
+    dichalcogenides = []
+    for n in films:
+        if n.split("-")[1] in ("1T", "2H") and "2-" in n:
+            dichalcogenides.append(n)
     assert (
         len({by_prototype[name] for name in dichalcogenides}) == 1
     )  # TaS2 and TaSe2 connect 1T and 2H

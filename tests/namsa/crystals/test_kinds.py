@@ -166,7 +166,8 @@ def test_a_twin_of_gold_along_110_is_the_coherent_one() -> None:
     in_plane = atoms.positions[np.array([distance.max() > 0.5 for distance in opposite]), 0]
     layer = 4.08 / np.sqrt(3)
     assert len(in_plane) == 2 * len(atoms) / round(sides[0] / layer)
-    assert all(min(abs(x - first), abs(x - second)) < 1.01 * layer for x in in_plane)
+    for x in in_plane:
+        assert min(abs(x - first), abs(x - second)) < 1.01 * layer
 
 
 def test_the_smallest_boundary_of_gold_along_001_is_sigma_5() -> None:

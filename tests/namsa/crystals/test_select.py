@@ -56,9 +56,8 @@ def test_formulas_select_from_the_whole_library(library: dict[str, Material]) ->
 def test_builtin_materials_are_sorted_and_have_safe_names(library: dict[str, Material]) -> None:
     assert len(library) == 341
     assert list(library) == sorted(library)
-    assert all(
-        re.fullmatch(r"[A-Za-z0-9_]+-\d+-[amothc][PCIFR]\d+(-[a-z]+)?", name) for name in library
-    )
+    for name in library:
+        assert re.fullmatch(r"[A-Za-z0-9_]+-\d+-[amothc][PCIFR]\d+(-[a-z]+)?", name)
     for name, material in library.items():
         assert set(re.findall(r"[A-Z][a-z]?", name.split("-")[0])) == set(material.atoms.symbols)
     assert {

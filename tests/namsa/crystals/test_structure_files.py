@@ -68,7 +68,10 @@ def test_a_crystal_is_the_same_in_every_format(tmp_path, name):
     expected = quartz()
     np.testing.assert_allclose(found.cell.cellpar(), expected.cell.cellpar(), atol=2e-3)
     for atom in expected:
-        same = [other for other in found if other.number == atom.number]
+        same = []
+        for other in found:
+            if other.number == atom.number:
+                same.append(other)
         offsets = found.cell.scaled_positions(
             np.array([a.position for a in same])
         ) - expected.cell.scaled_positions(atom.position)

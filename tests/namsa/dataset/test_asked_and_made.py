@@ -195,7 +195,10 @@ def test_a_dataset_warns_once_of_thicknesses_and_its_samples_have_their_own(conf
         "specimen.thickness_angstrom=[5]",
     ]
     assert main(["dataset", *changed, "--out", "many"]) == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if "thick and not" in line]
+    lines = []
+    for line in capsys.readouterr().err.splitlines():
+        if "thick and not" in line:
+            lines.append(line)
     assert len(lines) == 1
     assert lines[0].startswith("warning: 2 of 2 samples: the specimen is ")
     with Dataset("many") as dataset:

@@ -93,7 +93,9 @@ def test_samples_have_the_bits_of_the_factory(tmp_path, monkeypatch, each_alone)
             "variation": varied,
         }
     draws, _ = draws_of(tree)
-    entries = [entry for number in (0, 5) for entry in draws.entries(number)]
+    entries = []
+    for number in (0, 5):
+        entries.extend(draws.entries(number))
     assert len({entry.id for entry in entries}) == 4
 
     def listed(directory, config, part):
@@ -104,9 +106,10 @@ def test_samples_have_the_bits_of_the_factory(tmp_path, monkeypatch, each_alone)
     process = InProcess(draws, None, 0)
     try:
         for maker in (process, InThread(draws)):
-            made = [
-                (each.entry, each.read()) for number in (0, 5) for each in maker.samples(number)
-            ]
+            made = []
+            for number in (0, 5):
+                for each in maker.samples(number):
+                    made.append((each.entry, each.read()))
             assert [entry for entry, _ in made] == entries
             with Dataset(tmp_path) as dataset:
                 for entry, record in made:
@@ -124,23 +127,33 @@ def test_held_out_materials_are_never_drawn():
         "split": {"train": 0.7, "dev": 0.1, "test": 0.2, "by": "prototype"},
     }
     draws, listed = draws_of(TREE | config, more=40)
-    found = [entry for number in range(100) for entry in draws.entries(number, number % 5)]
-    new = {
-        entry.material: entry
-        for entry in found
-        if entry.material not in {other.material for other in listed}
-    }
+    found = []
+    for number in range(100):
+        found.extend(draws.entries(number, number % 5))
+    held_out = []
+    for of_list in listed:
+        if of_list.split != "train":
+            held_out.append(of_list)
+    known = values_of(listed, "material")
+    new = {}
+    for one in found:
+        if one.material not in known:
+            new[one.material] = one
     assert len(new) > 10
-    held_prototypes = {prototype(entry) for entry in listed if entry.split != "train"}
-    assert not {prototype(entry) for entry in new.values()} & held_prototypes
-    assert {entry.split for entry in found} == {"train"}
-    held_out = [entry for entry in listed if entry.split != "train"]
-    assert len({entry.material for entry in held_out}) == 5
+    held_prototypes = set(map(prototype, held_out))
+    assert not held_prototypes & set(map(prototype, new.values()))
+    assert values_of(found, "split") == {"train"}
+    assert len(values_of(held_out, "material")) == 5
     assert not materials_named(found) & materials_named(held_out)
-    assert not {entry.formula for entry in found} & {entry.formula for entry in held_out}
-    assert any(entry.partner for entry in found)
-    assert not {entry.id for entry in found} & {entry.id for entry in listed}
-    assert not {entry.seed for entry in found} & {entry.seed for entry in listed}
+    assert not values_of(found, "formula") & values_of(held_out, "formula")
+    assert any(values_of(found, "partner"))
+    assert not values_of(found, "id") & values_of(listed, "id")
+    assert not values_of(found, "seed") & values_of(listed, "seed")
+
+
+def values_of(entries, name):
+    """The values of an attribute of entries."""
+    return {getattr(one, name) for one in entries}
 
 
 def test_a_new_material_that_connects_a_held_out_family_with_others_is_held_out():
@@ -167,7 +180,9 @@ def test_as_many_draws_as_axes_take_each_once_and_no_two_draws_are_alike(draws):
     for turn in range(3):
         drawn_axes = [draws.entries(turn * count + place)[0] for place in range(count)]
         assert sorted((entry.material, entry.zone_axis) for entry in drawn_axes) == list(draws.axes)
-    entries = [entry for number in range(5 * count) for entry in draws.entries(number)]
+    entries = []
+    for number in range(5 * count):
+        entries.extend(draws.entries(number))
     assert len({entry.seed for entry in entries}) == len(entries)
     assert len({entry.thickness_angstrom for entry in entries}) > len(entries) // 2
     assert draws.entries(17) == draws_of()[0].entries(17)
@@ -188,7 +203,10 @@ def test_a_sample_that_fails_is_told_and_another_specimen_is_drawn(draws, monkey
 
     monkeypatch.setattr(drawn, "prepare_samples", failing)
     made = list(draws.samples(2))
-    samples = [each.entry.id for each in made if isinstance(each, DrawnSample)]
+    samples = []
+    for each in made:
+        if isinstance(each, DrawnSample):
+            samples.append(each.entry.id)
     first = draws.entries(2)
     again = draws.entries(2, 1)
     assert samples == [first[1].id, again[0].id]

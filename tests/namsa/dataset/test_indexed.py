@@ -47,7 +47,8 @@ def test_items_are_the_stored_numbers_of_the_split_in_the_order_of_the_manifest(
                 np.testing.assert_array_equal(
                     item["cbed"].reshape(6, 5, 7) / item["scale"], record.patterns()
                 )
-                assert all(np.array_equal(item[name], getattr(record, name)) for name in arrays[1:])
+                for name in arrays[1:]:
+                    assert np.array_equal(item[name], getattr(record, name))
                 item["cbed"][...] = 0  # its own, not a page of the file
                 seen.append(entry.id)
             assert same(samples[-1], samples[len(samples) - 1])

@@ -38,7 +38,8 @@ def test_every_material_axis_and_thickness_is_listed_once_with_a_seed_of_its_own
     assert entries[3].zone_axis == (1, -1, 0)
     assert entries[3].thickness_angstrom == 12.5
     assert len({entry.seed for entry in entries}) == 12
-    assert all(entry.skipped is None for entry in entries)
+    for entry in entries:
+        assert entry.skipped is None
     one = build_entries(config(), MATERIALS[:1])
     more = build_entries(config(), MATERIALS)
     assert one == more[:4]
@@ -90,7 +91,8 @@ def test_what_cannot_be_built_is_listed_with_its_reason_and_counted(tmp_path):
     assert len(entries) == 9
     skipped = [entry for entry in entries if entry.skipped]
     assert {entry.thickness_angstrom for entry in skipped} >= {200}
-    assert all("max_atoms is 600" in entry.skipped for entry in skipped)
+    for entry in skipped:
+        assert "max_atoms is 600" in entry.skipped
     for material in MATERIALS:  # what can be built at one thickness can be at all smaller ones
         flags = [
             bool(e.skipped)
@@ -373,7 +375,8 @@ def test_a_rank_derives_only_the_crystals_of_its_share(written, monkeypatch, tmp
     factory.produce(settings, tmp_path, RankLayout(5, 40, 1), prepare=prepare)
     own = share(manifest.read(folder / "first"), 5, 40)
     assert {name for name, _ in simulated} == {entry.material for entry in own}
-    assert all(name == of_entry for name, of_entry in simulated)
+    for name, of_entry in simulated:
+        assert name == of_entry
     assert len(derived) == len({entry.material for entry in own if entry.source == "substituted"})
     assert (tmp_path / "manifest.jsonl").read_bytes() == (
         folder / "first" / "manifest.jsonl"

@@ -64,11 +64,10 @@ def test_parts_become_the_whole(parts, tmp_path):
 
 def test_merging_again_adds_nothing(parts, tmp_path):
     merge.merge(parts, tmp_path / "out")
-    before = {
-        path: path.read_bytes()
-        for path in (tmp_path / "out").iterdir()
-        if not path.name.endswith("-lock")
-    }
+    before = {}
+    for path in (tmp_path / "out").iterdir():
+        if not path.name.endswith("-lock"):
+            before[path] = path.read_bytes()
     assert merge.merge(parts, tmp_path / "out")["copied"] == 0
     assert {path: path.read_bytes() for path in before} == before
     lines = (tmp_path / "out" / "failed-00000.jsonl").read_text().splitlines()

@@ -99,20 +99,20 @@ def test_a_specimen_is_of_one_rank_and_its_samples_differ_in_all_but_itself():
         for name in ("defocus_angstrom", "beam_tilt_mrad", "source_size_angstrom"):
             assert len({str(entry.varied[name]) for entry in group}) == 3
         assert len({entry.thickness_angstrom for entry in group}) == 3
-        assert all(4 <= entry.thickness_angstrom <= 16 for entry in group)
+        for entry in group:
+            assert 4 <= entry.thickness_angstrom <= 16
     assert len({str(group[0].varied["specimen_tilt_mrad"]) for group in groups}) == 4
     shares = [share(entries, rank, 3) for rank in range(3)]
     assert sorted(entry.id for own in shares for entry in own) == sorted(
         entry.id for entry in entries
     )
-    assert all(
-        len({entry.specimen for own in shares for entry in own if entry in own}) == 4
-        for _ in shares
-    )
+    for _ in shares:
+        assert len({entry.specimen for own in shares for entry in own if entry in own}) == 4
     for own in shares:
         names = [entry.specimen for entry in own]
         assert names == sorted(names, key=names.index)  # one specimen after the other
-        assert all(names.count(name) == 3 for name in names)
+        for name in names:
+            assert names.count(name) == 3
 
 
 def test_a_sample_is_that_of_its_atoms_alone(whole):

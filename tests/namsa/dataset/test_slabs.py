@@ -90,7 +90,10 @@ def test_a_slab_is_the_part_of_the_patterns_from_every_kind_of_record(stored, ax
                 np.testing.assert_array_equal(slab.patterns, expected[part.index])
                 np.testing.assert_array_equal(slab.density, plain["float16"].density)
                 assert slab.raster == RASTER
-        own = [sample_id for sample_id in dataset.ids if reader.has(sample_id, Slab(axis, 0, size))]
+        own = []
+        for sample_id in dataset.ids:
+            if reader.has(sample_id, Slab(axis, 0, size)):
+                own.append(sample_id)
         assert name_of(dataset, ALONG[axis]) in own
         assert "float16-plain" not in own
 

@@ -278,7 +278,8 @@ def test_the_configuration_gives_the_frozen_list_with_held_out_materials_at_ever
         by_thickness.append(
             {entry.material for entry in tested if entry.thickness_angstrom == thickness}
         )
-    assert all(materials == by_thickness[0] for materials in by_thickness)
+    for materials in by_thickness:
+        assert materials == by_thickness[0]
 
 
 def test_no_held_out_formula_or_prototype_is_learnt(benchmark):

@@ -158,7 +158,10 @@ def test_killed_at_any_point_a_repair_loses_nothing_and_goes_on(dataset, undistu
     bad = ids_of(path)[2]
     change_a_bit(path, bad)
     damaged = path.read_bytes()
-    whole = {k: v for k, v in undisturbed.items() if k != bad}
+    whole = {}
+    for k, v in undisturbed.items():
+        if k != bad:
+            whole[k] = v
     number = 0
     again = True
     while again:

@@ -17,7 +17,10 @@ H100_SHARED = 227 * 2**10
 
 
 def test_radices_multiply_to_every_smooth_size():
-    sizes = [n for n in range(2, kernel_plan.MAX_PIXELS + 1) if kernel_plan.radices(n)]
+    sizes = []
+    for n in range(2, kernel_plan.MAX_PIXELS + 1):
+        if kernel_plan.radices(n):
+            sizes.append(n)
     for n in sizes:
         stages = kernel_plan.radices(n)
         assert np.prod(stages) == n

@@ -241,7 +241,10 @@ def test_scatter_takes_the_density_too():
     given = charged([-2.0, 1.0, 1.0])
     atoms = crystal().repeat(REPEATS)
     lens = COARSE["semiangle_mrad"]
-    own = {name: value for name, value in COARSE.items() if name != "semiangle_mrad"}
+    own = {}
+    for name, value in COARSE.items():
+        if name != "semiangle_mrad":
+            own[name] = value
     scattering = namsa.scatter(atoms, charge_density=given, max_angle_mrad=lens, **own)
     found = scattering.simulate(semiangle_mrad=lens, **PROBES)
     wanted = namsa.simulate(atoms, charge_density=given, **COARSE, **PROBES)

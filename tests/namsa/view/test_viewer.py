@@ -87,7 +87,8 @@ def test_maps_are_the_virtual_images_and_the_specimen():
         "Projected potential",
         "Electron density",
     ]
-    assert all(panel.image.shape == SCAN for panel in maps[:5])
+    for panel in maps[:5]:
+        assert panel.image.shape == SCAN
     assert maps[0].image[3, 5] == pytest.approx(0.5, abs=0.02)
     assert [panel.units for panel in maps[2:]] == [
         "mrad",

@@ -105,7 +105,8 @@ def test_a_folder_of_an_earlier_version_is_read_and_it_is_noted(tmp_path):
         assert any(noted in line for line in result.notes)
     write_json(run / CALIBRATION, with_digest({"uncertainty_factor": 2.0}))
     result = reconstruct(patterns((24, 24)), run, BEAM, beam_intensity=1.0)
-    assert not any(" has no digest" in line for line in result.notes)
+    for line in result.notes:
+        assert " has no digest" not in line
 
 
 def test_what_replaces_files_of_a_packed_network_renews_its_digests(packed):
@@ -165,7 +166,9 @@ def check_flips(path, read, values):
             refused += 1
         else:
             found = values()
-            assert all(found.get(key) == expected[key] for key in expected if key != DIGEST)
+            for key in expected:
+                if key != DIGEST:
+                    assert found.get(key) == expected[key]
     path.write_bytes(whole)
     read()
     return refused

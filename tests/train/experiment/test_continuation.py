@@ -109,7 +109,9 @@ def test_a_change_of_what_is_learnt_is_refused(config, change):
     first, *lines, remedy = str(refusal.value).splitlines()
     assert first == f"the run in {config.parent} was made differently:"
     assert lines
-    assert all(line.startswith(f"  {key}") and ": was " in line for line in lines)
+    for line in lines:
+        assert line.startswith(f"  {key}")
+        assert ": was " in line
     assert "another --run-dir" in remedy
 
 

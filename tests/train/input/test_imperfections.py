@@ -199,7 +199,8 @@ def test_a_quantity_is_present_with_the_probability_given_independently_of_the_o
     for (drawn, always), there in zip(pairs, present, strict=True):
         for name, found in zip(ranges, there, strict=True):
             assert not found or getattr(drawn, name) == getattr(always, name)
-    assert all(drawn.scan_order == always.scan_order for drawn, always in pairs)
+    for drawn, always in pairs:
+        assert drawn.scan_order == always.scan_order
 
 
 def test_plasmons_are_those_of_a_simulation(patterns):

@@ -58,7 +58,10 @@ def test_closing_leaves_no_thread_at_work():
 def test_shares_cover_an_epoch_once_in_an_order_of_its_own():
     entries = dataset(13)[1]
     shares = [epoch_share(entries, 7, 2, rank, 3, 4) for rank in range(3)]
-    ids = [entry.id for share in shares for entry in share]
+    ids = []
+    for share in shares:
+        for entry in share:
+            ids.append(entry.id)
     assert [len(share) for share in shares] == [4, 4, 4]
     assert len(set(ids)) == 12
     assert shares[1] == epoch_share(entries, 7, 2, 1, 3, 4)
@@ -66,9 +69,10 @@ def test_shares_cover_an_epoch_once_in_an_order_of_its_own():
     assert shares[1] != epoch_share(entries, 8, 2, 1, 3, 4)
     left_out = set()
     for epoch in range(12):
-        taken = {
-            entry.id for rank in range(3) for entry in epoch_share(entries, 7, epoch, rank, 3, 4)
-        }
+        taken = set()
+        for rank in range(3):
+            for entry in epoch_share(entries, 7, epoch, rank, 3, 4):
+                taken.add(entry.id)
         left_out |= {entry.id for entry in entries} - taken
     assert len(left_out) > 3
 
@@ -96,9 +100,13 @@ def test_ranks_that_take_over_an_epoch_take_what_is_left_of_it():
     before = [
         epoch_share(entries, 3, 1, rank, 2, 6) for rank in range(2)
     ]  # two ranks, batches of two, one step
-    taken = [entry for share in before for entry in share[:2]]
+    taken = []
+    for share in before:
+        taken.extend(share[:2])
     after = [epoch_share(entries, 3, 1, rank, 3, 3, len(taken)) for rank in range(3)]
-    left = [entry for share in after for entry in share]
+    left = []
+    for share in after:
+        left.extend(share)
     assert len(left) == 9
     assert not set(taken) & set(left)
     assert set(taken) | set(left) == set(entries)

@@ -97,7 +97,10 @@ def test_gradients_reach_every_weight_and_lower_the_loss(built):
 @pytest.mark.parametrize("kind", SMALL)
 def test_the_seed_fixes_the_weights_and_names_tell_them_apart(kind):
     one, same, other = (build(config(kind), seed) for seed in (1, 1, 2))
-    kernels = [weight for weight in one.trainable_weights if weight.path.endswith("kernel")]
+    kernels = []
+    for weight in one.trainable_weights:
+        if weight.path.endswith("kernel"):
+            kernels.append(weight)
     for weight, again in zip(one.weights, same.weights, strict=True):
         np.testing.assert_array_equal(weight, again)
     for weight in kernels:
@@ -202,9 +205,10 @@ def test_images_below_the_smallest_of_keras_applications():
 
 
 def test_moving_statistics_follow_within_a_hundred_steps(models):
-    norms = [
-        layer for layer in models[0].layers if isinstance(layer, keras.layers.BatchNormalization)
-    ]
+    norms = []
+    for layer in models[0].layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            norms.append(layer)
     assert len(norms) == 53
     assert {layer.momentum for layer in norms} == {0.9}
 

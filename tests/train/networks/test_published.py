@@ -130,7 +130,10 @@ def test_resnet34_of_zhuang():
     """
     counted = count(network("resnet34", "network.classes=1000"))
     assert counted.trainable_parameters == 21_797_672
-    convolutions = [layer.name for layer in counted.layers if layer.is_convolution]
+    convolutions = []
+    for layer in counted.layers:
+        if layer.is_convolution:
+            convolutions.append(layer.name)
     assert sum("_0_conv" not in name for name in convolutions) == 33
     assert len(convolutions) == 36
 
@@ -155,11 +158,15 @@ def test_alexnet_of_krizhevsky_and_of_zhuang():
     """
     counted = count(network("alexnet"))
     assert counted.parameters == 62_378_344
-    seen = [
-        layer.weights // 2 for layer in counted.layers if layer.name in ("c2_1", "c3_2", "c3_3")
-    ]
+    seen = []
+    for layer in counted.layers:
+        if layer.name in ("c2_1", "c3_2", "c3_3"):
+            seen.append(layer.weights // 2)
     assert counted.parameters - sum(seen) == 60_965_224
-    grids = [layer.output_shape for layer in counted.layers if layer.kind == "max pool"]
+    grids = []
+    for layer in counted.layers:
+        if layer.kind == "max pool":
+            grids.append(layer.output_shape)
     assert grids == [(27, 27, 96), (13, 13, 256), (6, 6, 256)]
     theirs = ("filters=[[64],[192],[384,384,256]]", "dense=[4096,4096,4096]", "classes=200")
     counted = count(

@@ -66,7 +66,8 @@ def test_a_row_has_what_the_file_promises_and_adds_up():
         batch_size=2, loss={"l2": 0.01}, schedule={"warmup_epochs": 0, "decay_every_epochs": 1}
     )
     rows, *_ = run(config, 3, epoch=2, first=11)
-    assert all(list(row) == KEYS.split() for row in rows)
+    for row in rows:
+        assert list(row) == KEYS.split()
     assert [row["step"] for row in rows] == [11, 12, 13]
     for row in rows:
         assert row["loss"] == pytest.approx(row["huber"] + row["l2"])

@@ -99,7 +99,8 @@ def test_every_rank_is_in_the_tree_once_and_sends_at_most_radix_and_one_messages
         range(1, ranks)
     )
     for rank in range(ranks):
-        assert all(tree.parent(child) == rank for child in tree.children(rank))
+        for child in tree.children(rank):
+            assert tree.parent(child) == rank
         above = tree.ancestors(rank)
         assert above[-1:] == [0][: bool(rank)]
         assert above == sorted(above, reverse=True)

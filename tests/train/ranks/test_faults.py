@@ -43,7 +43,10 @@ def found(tmp_path_factory):
 )
 def test_one_rank_says_what_is_at_fault_and_all_end(found, fault, code, message):
     assert found[fault]["codes"] == [code, code], found[fault]["out"]
-    errors = [line for line in found[fault]["out"].splitlines() if line.startswith("error:")]
+    errors = []
+    for line in found[fault]["out"].splitlines():
+        if line.startswith("error:"):
+            errors.append(line)
     assert len(errors) == 1, found[fault]["out"]
     assert message in found[fault]["out"][found[fault]["out"].index(errors[0]) :]
     assert "Traceback" not in found[fault]["out"]
@@ -51,7 +54,10 @@ def test_one_rank_says_what_is_at_fault_and_all_end(found, fault, code, message)
 
 def test_a_rank_that_is_killed_is_named_by_the_other(found):
     assert found["killed"]["codes"] == [1, -9]
-    errors = [line for line in found["killed"]["out"].splitlines() if line.startswith("error:")]
+    errors = []
+    for line in found["killed"]["out"].splitlines():
+        if line.startswith("error:"):
+            errors.append(line)
     assert len(errors) == 1, found["killed"]["out"]
     assert errors[0].startswith(f"error: died: rank 1 on {socket.gethostname()} (silent since ")
     assert (

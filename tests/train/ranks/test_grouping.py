@@ -118,11 +118,10 @@ def test_readiness_of_a_densenet_goes_from_the_last_block_to_the_first(densenet)
         "down1",
         "first",
     ]
-    kernels = [
-        paths[index]
-        for index in order
-        if paths[index].startswith("down1_conv") and "kernel" in paths[index]
-    ]
+    kernels = []
+    for index in order:
+        if paths[index].startswith("down1_conv") and "kernel" in paths[index]:
+            kernels.append(paths[index])
     assert kernels == ["down1_conv2/kernel", "down1_conv1/kernel"]
 
 

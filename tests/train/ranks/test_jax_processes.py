@@ -199,14 +199,20 @@ def killed(process, victim):
     began = time.monotonic()
     output, errors = process.communicate(timeout=LIMIT_S)
     seconds = time.monotonic() - began
-    left = [rank for rank, pid in ranks.items() if os.path.exists(f"/proc/{pid}")]
+    left = []
+    for rank, pid in ranks.items():
+        if os.path.exists(f"/proc/{pid}"):
+            left.append(rank)
     return Lost(process.returncode, output, errors, seconds, left)
 
 
 def assert_names_alone(lost, victim):
     """One line names the rank, nothing else is an error, and no process is left."""
     assert lost.code == 1
-    errors = [line for line in lost.errors.splitlines() if not line.startswith("warning:")]
+    errors = []
+    for line in lost.errors.splitlines():
+        if not line.startswith("warning:"):
+            errors.append(line)
     assert errors == [f"error: died: rank {victim} on {platform.node()}, by SIGKILL"]
     assert lost.seconds < 20
     assert lost.left == []
@@ -271,7 +277,10 @@ def supervised(config):
     while launchers(process.pid) == [launcher]:
         time.sleep(0.05)
     seconds = time.monotonic() - began
-    left = [rank for rank, pid in ranks.items() if os.path.exists(f"/proc/{pid}")]
+    left = []
+    for rank, pid in ranks.items():
+        if os.path.exists(f"/proc/{pid}"):
+            left.append(rank)
     while not launchers(process.pid):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
@@ -289,7 +298,10 @@ def launchers(supervisor):
 
 @pytest.mark.slow
 def test_the_loss_of_rank_0_is_one_line_and_its_job_starts_again_and_ends_by_a_signal(supervised):
-    died = [line for line in supervised.errors.splitlines() if line.startswith("error:")]
+    died = []
+    for line in supervised.errors.splitlines():
+        if line.startswith("error:"):
+            died.append(line)
     assert died == [f"error: died: rank 0 on {platform.node()}, by SIGKILL"]
     assert "starting it again with 2 ranks" in supervised.errors
     assert "Traceback" not in supervised.errors

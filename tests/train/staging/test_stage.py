@@ -174,7 +174,8 @@ def test_killed_in_a_round_no_file_is_there_by_half(dataset, tmp_path, monkeypat
     for node in ("node0", "node1"):
         present = files(tmp_path / node)
         assert set(present) < set(expected)
-        assert all(expected[name] == body for name, body in present.items())
+        for name, body in present.items():
+            assert expected[name] == body
     assert size_of(tmp_path / "node0")
     moved = totals(stage_all(dataset, tmp_path))
     assert moved["read"] < size_of(dataset)
@@ -202,7 +203,10 @@ def test_a_file_that_is_no_copy_is_never_replaced(dataset, tmp_path, damage):
         path.write_bytes(bytes(body) if damage == "flipped" else path.read_bytes() + b"more")
     before = path.read_bytes()
     outcomes = stage_all(dataset, tmp_path)
-    faults = [str(each) for each in outcomes if isinstance(each, InputError)]
+    faults = []
+    for each in outcomes:
+        if isinstance(each, InputError):
+            faults.append(str(each))
     assert len(faults) == 1
     assert "no copy of shard-00001.lmdb" in faults[0]
     assert path.read_bytes() == before
@@ -212,8 +216,12 @@ def test_a_file_that_is_no_copy_is_never_replaced(dataset, tmp_path, damage):
 
 
 def fault(outcomes, kind):
-    assert all(isinstance(each, Exception) for each in outcomes), outcomes
-    own_faults = [each for each in outcomes if not isinstance(each, thread_ranks.Ended)]
+    for each in outcomes:
+        assert isinstance(each, Exception), outcomes
+    own_faults = []
+    for each in outcomes:
+        if not isinstance(each, thread_ranks.Ended):
+            own_faults.append(each)
     assert [type(each) for each in own_faults] == [kind]
     return str(own_faults[0])
 

@@ -147,7 +147,10 @@ def test_the_usual_filters_are_unpacked(tmp_path, name):
 def test_a_filter_that_is_missing_is_said(tmp_path, monkeypatch):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("scan", data=patterns(), chunks=(1, 2, 6, 8), **hdf5plugin.Bitshuffle())
-    plain = [folder for folder in os.sys.path if "site-packages" in folder]
+    plain = []
+    for folder in os.sys.path:
+        if "site-packages" in folder:
+            plain.append(folder)
     (tmp_path / "hdf5plugin.py").write_text("")  # as if it were not installed
     monkeypatch.setattr("sys.path", [str(tmp_path), *plain])
     with (

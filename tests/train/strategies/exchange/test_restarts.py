@@ -81,7 +81,10 @@ def main(out: Path) -> None:
     # most of the time of a start.
     network = CONFIG["network"] | {"layers": [1], "block_norm": True}
     write_config(out, network=network, training=CHANGES["training"] | {"checkpoints": {}})
-    ways = {name: overrides for name, overrides in WAYS.items() if KINDS[name] in kinds("exchange")}
+    ways = {}
+    for name, overrides in WAYS.items():
+        if KINDS[name] in kinds("exchange"):
+            ways[name] = overrides
     found = {name: stopped_and_left_alone(out, name, overrides) for name, overrides in ways.items()}
     (out / "restarts.json").write_text(json.dumps(found))
 

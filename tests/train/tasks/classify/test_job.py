@@ -77,7 +77,10 @@ def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(
     assert (evaluation["task"], evaluation["classes"]) == ("classify", ["4", "8"])
     assert list(evaluation["by_split"]) == ["images", "dev"]
     for split, scores in evaluation["by_split"].items():
-        samples = [row for row in evaluation["samples"] if row["split"] == split]
+        samples = []
+        for row in evaluation["samples"]:
+            if row["split"] == split:
+                samples.append(row)
         assert scores["chance"] == 0.5
         assert scores["patterns"] == sum(row["patterns"] for row in samples)
         assert {row["patterns"] for row in samples} == (
@@ -85,7 +88,10 @@ def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(
         )  # a quarter, or all
         recalls = []
         for name in (0, 1):
-            of_class = [row for row in samples if row["class"] == name]
+            of_class = []
+            for row in samples:
+                if row["class"] == name:
+                    of_class.append(row)
             correct = 0
             for row in of_class:
                 correct += sum(n for true, given, n in row["counts"] if true == given)
@@ -223,9 +229,8 @@ def test_each_position_has_the_cluster_of_the_potential_around_it(clustered):
     experiment = load(clustered / "config.yaml")
     assert list(experiment.training.classify.classes) == evaluation["classes"] == ["1", "2", "3"]
     assert {row["class"] for row in evaluation["samples"]} == {None}
-    assert all(
-        scores["vote_balanced_accuracy"] is None for scores in evaluation["by_split"].values()
-    )
+    for scores in evaluation["by_split"].values():
+        assert scores["vote_balanced_accuracy"] is None
     task = task_of(experiment)
     clusters = Clusters.of(experiment.training.classify)
     with Dataset(experiment.data.directory) as dataset:

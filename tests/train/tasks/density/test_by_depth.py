@@ -83,10 +83,9 @@ def test_bins_are_scored_beside_projections(run_dir, evaluation, page):
     ratio = by_depth["true_projected"]["r_factor"] / by_depth["network"]["r_factor"]
     assert by_depth["factor_true_projected"] == pytest.approx(ratio)
     # The other scores are those of the projected density, as without bins.
-    assert all(
-        len(row["by_depth"]["network"]["mae"]) == BINS and isinstance(row["mae"], float)
-        for row in samples
-    )
+    for row in samples:
+        assert len(row["by_depth"]["network"]["mae"]) == BINS
+        assert isinstance(row["mae"], float)
     assert "<h2>By depth</h2>" in page
     assert "True projected density, equal parts" in page
     bins = read_bins(run_dir / "depth.npz")

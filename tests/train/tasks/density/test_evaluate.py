@@ -95,7 +95,10 @@ def test_numbers_are_those_of_the_prediction_and_of_the_mean_image(tmp_path):
 
 def test_means_are_over_the_test_split_and_the_tables_over_their_groups(tmp_path):
     result = run(ENTRIES, tmp_path)
-    test = [row for row in result["samples"] if row["split"] == "test"]
+    test = []
+    for row in result["samples"]:
+        if row["split"] == "test":
+            test.append(row)
     assert result["split"] == "test"
     assert result["mean"]["mae"] == pytest.approx(np.mean([row["mae"] for row in test]))
     assert result["mean_predictor"]["mae"] == pytest.approx(
@@ -109,7 +112,10 @@ def test_means_are_over_the_test_split_and_the_tables_over_their_groups(tmp_path
     assert [
         (row["wanted_thickness_angstrom"], row["samples"]) for row in result["by_thickness"]
     ] == [(20, 2), (40, 2)]
-    thin = [row["ssim"] for row in test if row["wanted_thickness_angstrom"] == 20]
+    thin = []
+    for row in test:
+        if row["wanted_thickness_angstrom"] == 20:
+            thin.append(row["ssim"])
     assert result["by_thickness"][0]["ssim"] == pytest.approx(np.mean(thin))
     assert [row["split"] for row in result["by_split"]] == ["dev", "test"]
 

@@ -61,12 +61,18 @@ def test_held_out_composites_are_scored_beside_the_baseline(evaluation, page):
     assert (evaluation["task"], evaluation["classes"]) == ("segment", ["matrix", "grain", "phase"])
     scores = evaluation["scores"]["composite"]["dev"]
     table = np.array(evaluation["confusion"]["composite"]["dev"])
-    composites = [row for row in evaluation["samples"] if row["kind"] == "crystal"]
+    composites = []
+    for row in evaluation["samples"]:
+        if row["kind"] == "crystal":
+            composites.append(row)
     assert (table == sum(np.array(row["confusion"]) for row in composites)).all()
     assert table.sum() == scores["positions"] == scores["scans"] * 64 == len(composites) * 2 * 64
     assert scores["mean_iou"] == mean_iou(table)
     assert scores["baseline_mean_iou"] == pytest.approx(table[0].sum() / table.sum() / 3)
-    specimens = [row for row in evaluation["samples"] if row["kind"] == "boundary"]
+    specimens = []
+    for row in evaluation["samples"]:
+        if row["kind"] == "boundary":
+            specimens.append(row)
     whole = evaluation["scores"]["specimen"]["dev"]
     assert whole["scans"] == len(specimens) > 0
     assert whole["positions"] == 64 * len(specimens)
@@ -82,7 +88,8 @@ def test_rows_and_validations_have_the_numbers_of_the_task(run_dir, validations)
     assert list(rows(run_dir)[0])[:5] == ["step", "epoch", "loss", "cross_entropy", "l2"]
     assert [row["epoch"] for row in validations] == [1, 2]
     assert list(validations[0])[3:] == ["error", "mean_iou", "iou_matrix", "iou_grain", "iou_phase"]
-    assert all(row["error"] == 1 - row["mean_iou"] for row in validations)
+    for row in validations:
+        assert row["error"] == 1 - row["mean_iou"]
 
 
 @pytest.mark.slow
@@ -94,16 +101,25 @@ def test_a_resumed_job_makes_the_same_composites(assert_resumed):
 def test_composites_follow_from_seed_and_epoch_and_their_parts_from_one_split(opened):
     experiment, dataset, present = opened
     task = task_of(experiment)
-    entries = [entry for entry in task.usable(present) if entry.split == "train"]
+    entries = []
+    for entry in task.usable(present):
+        if entry.split == "train":
+            entries.append(entry)
     composer = task.composer(dataset)
-    drawn = [composer.labels(entry, epoch) for entry in entries for epoch in range(20)]
+    drawn = []
+    for entry in entries:
+        for epoch in range(20):
+            drawn.append(composer.labels(entry, epoch))
     for entry, (parts, labels) in zip([e for e in entries for _ in range(20)], drawn, strict=True):
         grain, phase = parts
         assert (grain.material, phase.split) == (entry.material, "train")
         assert grain.zone_axis != entry.zone_axis
         assert phase.material != entry.material
         assert labels.shape == (8, 12)
-    again = [composer.labels(entry, epoch)[1] for entry in entries for epoch in range(20)]
+    again = []
+    for entry in entries:
+        for epoch in range(20):
+            again.append(composer.labels(entry, epoch)[1])
     np.testing.assert_array_equal([labels for _, labels in drawn], again)
     assert len({labels.tobytes() for labels in again}) > 20
     cache = views.ReadCache()
@@ -124,7 +140,10 @@ def test_samples_that_make_no_composites_are_named(config, opened):
     large = load(config, ["training.segment.grain.diameter_positions=[2, 6]"])
     with pytest.raises(InputError, match="go beyond 4.8, 0.6 of the scan's shorter side"):
         task_of(large).resolve(present, dataset)
-    alike = [entry for entry in present if entry.zone_axis == (0, 0, 1)]
+    alike = []
+    for entry in present:
+        if entry.zone_axis == (0, 0, 1):
+            alike.append(entry)
     with pytest.raises(
         InputError, match="goes with another as class grain .*: give specimen.zone_axes another dir"
     ):

@@ -153,7 +153,10 @@ def test_with_local_sgd_the_time_of_a_synchronisation_is_not_in_the_rest(monkeyp
 def test_what_is_averaged_is_weights_statistics_and_moments_if_configured():
     for moments_too in (False, True):
         model, optimizer, exchange = begun(average_moments=moments_too)
-        weights = [variable for variable in model.variables if "float" in variable.dtype]
+        weights = []
+        for variable in model.variables:
+            if "float" in variable.dtype:
+                weights.append(variable)
         moments = [*optimizer.m, *optimizer.v]
         averaged, own = ([*weights, *moments], []) if moments_too else (weights, moments)
         assert [id(variable) for variable in exchange.whole] == [

@@ -176,9 +176,9 @@ def test_sharded_masters_train_as_resident_weights(together):
         for name in resident.files:
             np.testing.assert_allclose(sharded[name], resident[name], atol=2e-6, rtol=0)
     for rank in found:
-        same = [
-            [row[:5] + row[7:] for row in rank[name]["rows"]] for name in ("adam", "adam, sharded")
-        ]
+        same = []
+        for name in ("adam", "adam, sharded"):
+            same.append([row[:5] + row[7:] for row in rank[name]["rows"]])
         columns = [0, 1, 2, 3]  # the loss, the penalty, the scale, the gradients' norm
         for resident_row, row in zip(*same, strict=True):
             np.testing.assert_allclose(

@@ -48,7 +48,8 @@ def splits(directory):
 
 
 def moved(results, key):
-    assert all(result[0] == results[0][0] for result in results), results
+    for result in results:
+        assert result[0] == results[0][0], results
     return sum(row[key] for row in results[0][0]["ranks"])
 
 
@@ -128,7 +129,10 @@ def test_again_the_same_samples_are_there_and_nothing_is_read(dataset, tmp_path)
 
 
 def fault(results, kind):
-    own = [result for result in results if not isinstance(result, thread_ranks.Ended)]
+    own = []
+    for result in results:
+        if not isinstance(result, thread_ranks.Ended):
+            own.append(result)
     assert {type(result) for result in own} == {kind}, results
     return str(own[0])
 
@@ -177,7 +181,10 @@ def test_samples_of_the_same_ids_and_other_values_are_refused(dataset, tmp_path)
             simulate=fake_samples.simulate_otherwise,
         )
         fake_samples.replace_shard(shard_path(dataset, rank), shard_path(tmp_path / "other", rank))
-    errors = [each for each in stage(dataset, tmp_path) if isinstance(each, DifferentError)]
+    errors = []
+    for each in stage(dataset, tmp_path):
+        if isinstance(each, DifferentError):
+            errors.append(each)
     assert len(errors) == 1
     lines = str(errors[0]).splitlines()
     assert "other samples" in lines[0]

@@ -29,7 +29,8 @@ def test_a_share_is_the_same_in_all_epochs_and_its_order_is_not():
     listed = [entry.id for entry in synthetic.dataset(SAMPLES)[1]]
     for share in range(SHARES):
         orders = [ids(epoch, share) for epoch in range(EPOCHS)]
-        assert all(sorted(order) == sorted(listed[share::SHARES]) for order in orders)
+        for order in orders:
+            assert sorted(order) == sorted(listed[share::SHARES])
         assert len({tuple(order) for order in orders}) == EPOCHS
         assert orders == [ids(epoch, share) for epoch in range(EPOCHS)]
         assert orders[0] != ids(0, share, seed=6)

@@ -146,7 +146,9 @@ def test_every_sample_is_read_once_and_batches_have_the_bits_of_the_disk(
         ids = sorted(entry.id for entry in entries)
         slabs = ways > 1 and not inputs
         for part in range(ways) if slabs else range(1):
-            read = [name for rank in found[part :: ways if slabs else 1] for name in rank[1]]
+            read = []
+            for rank in found[part :: ways if slabs else 1]:
+                read.extend(rank[1])
             assert sorted(read) == ids
         assert (sum(rank[2] for rank in found) > 0) == (ranks > (ways if slabs else 1))
         for _, _, _, stored in found:

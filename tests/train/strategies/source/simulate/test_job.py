@@ -80,7 +80,10 @@ def test_a_stopped_job_goes_on_with_the_same_draws_whatever_simulates(
     assert sum(row["simulated"] for row in rows(whole)) == 3 * 8
     with Dataset(config.parent / "beside") as dataset:
         stored = manifest.present(config.parent / "beside", dataset.ids)
-    listed = [entry for entry in manifest.read(config.parent / "beside") if not entry.skipped]
+    listed = []
+    for entry in manifest.read(config.parent / "beside"):
+        if not entry.skipped:
+            listed.append(entry)
     assert (
         sum(entry.split == "train" for entry in stored)
         == 2

@@ -39,7 +39,10 @@ def test_samples_in_any_order_stay_within_the_bytes_and_are_used_as_often_as_sta
     size = len(stored[0][1])
     used = Counter()
     ring = Ring(ORDER, 8 * size)
-    keys = [(epoch, sample) for epoch in range(2) for sample in range(24)]
+    keys = []
+    for epoch in range(2):
+        for sample in range(24):
+            keys.append((epoch, sample))
     workers = [
         keys[worker::4] for worker in range(4)
     ]  # each in order, as a simulator's, and all at different speeds
@@ -116,9 +119,9 @@ def test_a_block_is_used_so_often_each_time_in_another_order_before_the_next_one
     taken = uses(BLOCKS, 1)
     assert Counter(taken) == {((1, sample), turn): 1 for sample in range(15) for turn in range(4)}
     for start, size, turns in ((0, 6, 4), (24, 6, 4), (48, 3, 4)):
-        orders = [
-            tuple(key[1] for key, _ in taken[start + size * turn :][:size]) for turn in range(turns)
-        ]
+        orders = []
+        for turn in range(turns):
+            orders.append(tuple(key[1] for key, _ in taken[start + size * turn :][:size]))
         assert {frozenset(each) for each in orders} == {
             frozenset(range(start // 4, start // 4 + size))
         }
@@ -136,7 +139,10 @@ def test_a_resumed_job_takes_the_rest_and_knows_what_it_still_needs(done):
         sample: left[1, sample] for sample in range(15)
     }
     for block in range(3):
-        inside = [sample for sample in range(15) if sample // 6 == block and left[1, sample]]
+        inside = []
+        for sample in range(15):
+            if sample // 6 == block and left[1, sample]:
+                inside.append(sample)
         assert resumed.used_samples(resumed.block((1, 6 * block))) == len(inside)
     drawn = [draw for draw in BLOCKS.draws() if draw[1][0] > 1 or (draw[1][0] == 1 and any(
         left[1, draw[1][1] + index] for index in range(3)

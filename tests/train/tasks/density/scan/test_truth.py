@@ -78,7 +78,10 @@ def test_a_density_of_a_wider_band_gets_that_of_the_network(tmp_path, model, sca
 def test_the_picture_shows_both_in_the_same_colours(tmp_path, model, scan):
     result = reconstruct(scan, model, beam_intensity=1.0)
     figure = result.show()
-    panels = {ax.get_title(loc="left"): ax for ax in figure.axes if ax.images}
+    panels = {}
+    for ax in figure.axes:
+        if ax.images:
+            panels[ax.get_title(loc="left")] = ax
     limits = [panels[name].images[0].get_clim() for name in ("Density", "Truth")]
     assert limits[0] == limits[1]
     assert "same band" in figure.get_supxlabel()

@@ -164,7 +164,8 @@ def test_the_patterns_contradict_a_wrong_orientation(
         for told in (BEAM, replace(BEAM, rotation_deg=rotation_deg, flip=flip))
     )
     assert not is_contradicted(right.provenance["orientation"])
-    assert not any(line.startswith("orientation") for line in right.notes)
+    for line in right.notes:
+        assert not line.startswith("orientation")
     facts = wrong.provenance["orientation"]
     assert facts["otherwise"] == otherwise
     assert facts["explained_otherwise"] == pytest.approx(

@@ -96,7 +96,10 @@ def beyond_range(entry):
 @pytest.mark.slow
 def test_each_scattered_sample_is_beyond_one_range_and_keeps_its_direction(samples):
     experiment, _, entries = samples
-    planned = [each for each in plan_outside(entries, experiment, 100) if each.material]
+    planned = []
+    for each in plan_outside(entries, experiment, 100):
+        if each.material:
+            planned.append(each)
     of_entry = {entry.id: entry for entry in entries}
     found = set()
     for each in planned:
@@ -124,10 +127,14 @@ def test_each_scattered_sample_is_beyond_one_range_and_keeps_its_direction(sampl
 def test_a_tilted_specimen_has_one_tilt_beyond_the_range(samples):
     experiment, _, entries = samples
     ranges = experiment.variation.quantities()
-    group = [entry for entry in entries if entry.specimen == entries[0].specimen]
+    group = []
+    for entry in entries:
+        if entry.specimen == entries[0].specimen:
+            group.append(entry)
     moved = outside._moved(group, ranges, outside.TILTED - 1)
     assert len({tuple(entry.varied["specimen_tilt_mrad"]) for entry in moved}) == 1
-    assert all(list(beyond_range(entry)) == ["specimen_tilt_mrad"] for entry in moved)
+    for entry in moved:
+        assert list(beyond_range(entry)) == ["specimen_tilt_mrad"]
 
 
 @pytest.mark.slow
@@ -148,11 +155,10 @@ def test_values_are_beyond_both_sides_of_a_range():
 @pytest.mark.slow
 def test_imperfections_and_dose_are_beyond_what_is_drawn_in_training(samples):
     experiment, directory, entries = samples
-    planned = [
-        each
-        for each in plan_outside(entries, experiment, 1)
-        if not each.material and not each.orientation
-    ]
+    planned = []
+    for each in plan_outside(entries, experiment, 1):
+        if not each.material and not each.orientation:
+            planned.append(each)
     assert len(planned) == 3
     ranges = [each.experiment.training.inputs for each in planned]
     source, scale = (inputs.imperfections.given() for inputs in ranges[:2])
@@ -178,9 +184,15 @@ def test_imperfections_and_dose_are_beyond_what_is_drawn_in_training(samples):
 @pytest.mark.slow
 def test_orientations_of_the_detector_are_all_but_the_right_one(samples):
     experiment, directory, entries = samples
-    planned = [each for each in plan_outside(entries, experiment, 1) if each.orientation]
+    planned = []
+    for each in plan_outside(entries, experiment, 1):
+        if each.orientation:
+            planned.append(each)
     assert [each.orientation for each in planned] == [1, 2, 3]  # 6×8 pixels cannot be transposed
-    many = [each for each in plan_outside(entries * 50, experiment, 1) if each.orientation]
+    many = []
+    for each in plan_outside(entries * 50, experiment, 1):
+        if each.orientation:
+            many.append(each)
     assert [len(each.entries) for each in many] == [outside.ORIENTED // 2] * 2 + [outside.ORIENTED]
     with Dataset(directory) as dataset:
         for each in planned:
@@ -211,19 +223,20 @@ def test_orientations_of_the_detector_are_all_but_the_right_one(samples):
 def test_a_sample_with_its_own_values_is_that_of_the_dataset(samples):
     experiment, directory, entries = samples
     (planned,) = (each for each in plan_outside(entries, experiment, 1) if each.material)
-    specimen = [entry for entry in entries if entry.specimen == planned.entries[0].specimen]
+    specimen = []
+    for entry in entries:
+        if entry.specimen == planned.entries[0].specimen:
+            specimen.append(entry)
     same = outside.OutsideSamples(specimen, experiment, planned.material)
     with Dataset(directory) as dataset, closing(outside_windows(dataset, [same])) as windows:
-        again = {
-            window.entry.id: window
-            for window in windows
-            if window.facts["window"] == "as simulated"
-        }
-        stored = {
-            window.entry.id: window
-            for window in known_windows.known_windows(dataset, specimen, experiment)
-            if window.facts["window"] == "as simulated"
-        }
+        again = {}
+        for window in windows:
+            if window.facts["window"] == "as simulated":
+                again[window.entry.id] = window
+        stored = {}
+        for window in known_windows.known_windows(dataset, specimen, experiment):
+            if window.facts["window"] == "as simulated":
+                stored[window.entry.id] = window
         assert again.keys() == stored.keys()
         for name, window in stored.items():
             np.testing.assert_allclose(
@@ -255,7 +268,10 @@ def test_calibration_learns_from_them_and_measures_on_other_crystals(samples, ru
     experiment, directory, _ = samples
     with Dataset(directory) as dataset:
         present = manifest.present(directory, dataset.ids)
-    tested = [entry for entry in present if entry.split == "test"]
+    tested = []
+    for entry in present:
+        if entry.split == "test":
+            tested.append(entry)
     planned = plan_outside(tested, experiment, 1)
     windows = sum(len(each.entries) * (2 if each.material else 1) for each in planned)
     assert (measured["windows_inside"], measured["windows_outside"]) == (2 * len(tested), windows)
