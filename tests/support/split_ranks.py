@@ -172,9 +172,8 @@ def in_float64(name: str, split: RankDivision) -> float:
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
     pooling = {("average", 3): keras.ops.mean, ("max", 3): keras.ops.max}
-    keras_layers._POOLING |= {
-        kind: partial(VolumePooling, reduce=reduce) for kind, reduce in pooling.items()
-    }
+    for kind, reduce in pooling.items():
+        keras_layers._POOLING[kind] = partial(VolumePooling, reduce=reduce)
     config = read_network({"network": {"kind": name} | NETWORKS[name]}, name)
     size = (2, *config.input_shape[1:], config.input_shape[0])
     shape = None
@@ -196,19 +195,19 @@ def in_float64(name: str, split: RankDivision) -> float:
                 pair = [rng.normal(size=size), rng.normal(size=shape)]
                 if each and group != split.group:
                     continue
-                parts = [
-                    split.take_part(a, "channels_last") if a.ndim == len(size) else a for a in pair
-                ]
-                x, wanted = map(tf.constant, parts if each else pair)
+                if each:
+                    for index, array in enumerate(pair):
+                        if array.ndim == len(size):
+                            pair[index] = split.take_part(array, "channels_last")
+                x, wanted = map(tf.constant, pair)
                 for variable, value in zip(variables, old, strict=True):
                     variable.assign(value)
                 with tf.GradientTape() as tape:
                     maps = model(x, training=True)
                     loss = tf.reduce_mean(tf.square(maps - wanted))
                 gradients = tape.gradient(loss, [weight.value for weight in variables[:weights]])
-                sums += np.concatenate(
-                    [a.numpy().ravel() for a in (*gradients, *variables[weights:])]
-                )
+                changed = (*gradients, *variables[weights:])
+                sums += np.concatenate([a.numpy().ravel() for a in changed])
                 if group == split.group:
                     if each or not has_grid:
                         outputs = maps

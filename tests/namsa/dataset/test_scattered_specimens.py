@@ -90,29 +90,33 @@ def test_a_specimen_is_of_one_rank_and_its_samples_differ_in_all_but_itself():
     entries = build_entries(settings(), MATERIALS)
     groups = by_specimen(entries)
     assert sorted(len(group) for group in groups) == [3, 3, 3, 3]
+    tilts = set()
     for group in groups:
-        assert (
-            len({entry.specimen for entry in group}) == len({entry.split for entry in group}) == 1
-        )
-        for name in ("specimen_tilt_mrad", "rms_displacement_angstrom"):
-            assert len({str(entry.varied[name]) for entry in group}) == 1
+        first = group[0]
+        tilts.add(str(first.varied["specimen_tilt_mrad"]))
+        for entry in group:
+            assert entry.specimen == first.specimen
+            assert entry.split == first.split
+            assert 4 <= entry.thickness_angstrom <= 16
+            for name in ("specimen_tilt_mrad", "rms_displacement_angstrom"):
+                assert str(entry.varied[name]) == str(first.varied[name])
         for name in ("defocus_angstrom", "beam_tilt_mrad", "source_size_angstrom"):
             assert len({str(entry.varied[name]) for entry in group}) == 3
         assert len({entry.thickness_angstrom for entry in group}) == 3
-        for entry in group:
-            assert 4 <= entry.thickness_angstrom <= 16
-    assert len({str(group[0].varied["specimen_tilt_mrad"]) for group in groups}) == 4
-    shares = [share(entries, rank, 3) for rank in range(3)]
-    assert sorted(entry.id for own in shares for entry in own) == sorted(
-        entry.id for entry in entries
-    )
-    for _ in shares:
-        assert len({entry.specimen for own in shares for entry in own if entry in own}) == 4
-    for own in shares:
+    assert len(tilts) == 4
+    shared = []
+    specimens = set()
+    for rank in range(3):
+        own = share(entries, rank, 3)
+        shared += own
         names = [entry.specimen for entry in own]
         assert names == sorted(names, key=names.index)  # one specimen after the other
         for name in names:
             assert names.count(name) == 3
+        assert not specimens & set(names)  # a specimen is of one rank
+        specimens.update(names)
+    assert len(specimens) == 4
+    assert sorted(entry.id for entry in shared) == sorted(entry.id for entry in entries)
 
 
 def test_a_sample_is_that_of_its_atoms_alone(whole):

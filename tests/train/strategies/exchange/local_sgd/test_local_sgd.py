@@ -47,23 +47,21 @@ def test_local_steps_then_the_mean_of_weights_and_of_moments_if_wanted(together,
     found = together[1]
 
     def average(ranks):
-        averaged = (
-            [*alone.weights, *(alone.optimizer.moments if moments else [])] for alone in ranks
-        )
+        averaged = []
+        for alone in ranks:
+            of_optimizer = alone.optimizer.moments if moments else []
+            averaged.append([*alone.weights, *of_optimizer])
         for same in zip(*averaged, strict=True):
             mean = np.mean([variable.numpy() for variable in same], axis=0)
             for variable in same:
                 variable.assign(mean)
 
     assert_close(together[0], name, averaged_by(average))
-    assert len({rank["moments"][name] for rank in found}) == (
-        1 if moments else exchange_training.RANKS
-    )
-    losses_of_ranks = [rank["huber"][name] for rank in found]
-    assert (
-        len({row[0] for row in losses_of_ranks}) == exchange_training.RANKS
-    )  # between, each rank's own
-    assert len({row[1] for row in losses_of_ranks}) == 1
+    ranks = exchange_training.RANKS
+    assert len({rank["moments"][name] for rank in found}) == (1 if moments else ranks)
+    losses = np.array([rank["huber"][name] for rank in found])
+    assert len(np.unique(losses[:, 0])) == ranks  # between, each rank's own
+    assert len(np.unique(losses[:, 1])) == 1
 
 
 def cut(values, size):
