@@ -31,8 +31,8 @@ SMALLEST = {
         *("--scan-shape", "16", "16", *FAST),
     ],
     "divided_memory": ["--rows", "32", "--ways", "1"],  # no rank sends anything
-    "flags": [*FAST, "--cases", "titanate-50", "--work", "{folder}"],
-    "specimens": [*FAST, "--kinds", "edge", "--work", "{folder}"],
+    "flags": [*FAST, "--cases", "edge", "--work", "{scans}"],
+    "specimens": [*FAST, "--kinds", "edge", "--seeds", "1", "--work", "{scans}"],
     "rivals": [*FAST, "--cases", "planted", "--side", "32", "--work", "{folder}", "--rivals"],
     "step_memory": [str(ROOT / "configs/quickstart.yaml"), "--batch-sizes", "1"],
 }
@@ -53,6 +53,11 @@ OTHER_PROGRAMS = {
     "equal_error": "abtem==",
     "readers": "py4dstem==",
 }
+SMALLEST_BESIDE = {
+    "equal_error": ["--repeats", "1", "--probes", "1", "--specimens", "SrTiO3"],
+    "readers": [],
+}
+HAS_CUPY = importlib.util.find_spec("cupy") is not None
 
 
 def run(name, words, monkeypatch):
@@ -60,12 +65,18 @@ def run(name, words, monkeypatch):
     return importlib.import_module(name).main()
 
 
+@pytest.fixture
+def offline(monkeypatch):
+    """Environments of other programs are made of what is there."""
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # where there is no uv
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize("name", OTHER_PROGRAMS)
 def test_a_benchmark_without_its_program_ends_with_one_line(name, monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")  # where there is no uv
     with pytest.raises(SystemExit) as ended:
         run(name, [], monkeypatch)
     assert ended.value.code == 2
@@ -74,21 +85,59 @@ def test_a_benchmark_without_its_program_ends_with_one_line(name, monkeypatch, c
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="there may be a GPU")
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("name", OTHER_PROGRAMS)
+def test_a_benchmark_beside_its_program_runs_in_its_smallest_form(name, monkeypatch, capsys):
+    try:
+        run(name, [*SMALLEST_BESIDE[name], "--json"], monkeypatch)
+    except SystemExit as ended:
+        if ended.code != 2:
+            raise
+        pytest.skip(capsys.readouterr().err.strip())
+    assert "ratio" in json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_CUPY, reason="needs CuPy and a CUDA device")
+def test_the_smallest_simulation_on_a_gpu_is_measured(monkeypatch, capsys):
+    words = ["--probes", "16", "--repeats", "1", "--no-abtem", "--json"]
+    if run("simulate_gpu", words, monkeypatch) == 2:
+        pytest.skip(capsys.readouterr().err.strip())
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["difference"] < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HAS_CUPY, reason="there may be a GPU")
 def test_a_benchmark_without_a_gpu_ends_with_one_line(monkeypatch, capsys):
     assert run("simulate_gpu", ["--no-abtem"], monkeypatch) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("simulate_gpu: this bench needs a CUDA device and was not run: ")
 
 
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory):
+    """The folder of scans that benchmarks share."""
+    return tmp_path_factory.mktemp("scans")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALLEST)
-def test_a_benchmark_runs_in_its_smallest_form(name, monkeypatch, capsys, tmp_path):
-    words = [word.format(folder=tmp_path) for word in SMALLEST[name]]
+def test_a_benchmark_runs_in_its_smallest_form(name, monkeypatch, capsys, tmp_path, scans):
+    words = [word.format(folder=tmp_path, scans=scans) for word in SMALLEST[name]]
     run(name, [*words, "--json"], monkeypatch)
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert "ratio" in result
     assert result["machine"].startswith("machine: ")
+
+
+@pytest.mark.slow
+def test_the_smallest_steps_of_two_backends_are_compared(monkeypatch, capsys):
+    pytest.importorskip("jax")
+    words = ["--cores", "1", "--rounds", "1", "--steps", "1", "--set", "network.growth=4", "--json"]
+    run("step_backends", words, monkeypatch)
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["ratio"] > 0
 
 
 @pytest.mark.slow
