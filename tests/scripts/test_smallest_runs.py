@@ -65,35 +65,19 @@ def run(name, words, monkeypatch):
     return importlib.import_module(name).main()
 
 
-@pytest.fixture
-def offline(monkeypatch):
-    """Environments of other programs are made of what is there."""
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHER_PROGRAMS)
+def test_a_benchmark_runs_beside_its_program_or_ends_with_one_line(name, monkeypatch, capsys):
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # where there is no uv
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("offline")
-@pytest.mark.parametrize("name", OTHER_PROGRAMS)
-def test_a_benchmark_without_its_program_ends_with_one_line(name, monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path))
-    with pytest.raises(SystemExit) as ended:
-        run(name, [], monkeypatch)
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"this bench needs {OTHER_PROGRAMS[name]}")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("offline")
-@pytest.mark.parametrize("name", OTHER_PROGRAMS)
-def test_a_benchmark_beside_its_program_runs_in_its_smallest_form(name, monkeypatch, capsys):
     try:
         run(name, [*SMALLEST_BESIDE[name], "--json"], monkeypatch)
     except SystemExit as ended:
         if ended.code != 2:
             raise
-        pytest.skip(capsys.readouterr().err.strip())
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"this bench needs {OTHER_PROGRAMS[name]}")
+        pytest.skip(line)
     assert "ratio" in json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
