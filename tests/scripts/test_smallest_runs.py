@@ -118,7 +118,9 @@ def test_a_benchmark_runs_in_its_smallest_form(name, monkeypatch, capsys, tmp_pa
 @pytest.mark.slow
 def test_the_smallest_steps_of_two_backends_are_compared(monkeypatch, capsys):
     pytest.importorskip("jax")
-    words = ["--cores", "1", "--rounds", "1", "--steps", "1", "--set", "network.growth=4", "--json"]
+    words = ["--cores", "1", "--rounds", "1", "--steps", "1", "--json"]
+    for change in ("network.layers=[1]", "network.growth=4", "network.first_filters=4"):
+        words += ["--set", change]
     run("step_backends", words, monkeypatch)
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["ratio"] > 0
