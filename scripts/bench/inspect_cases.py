@@ -11,7 +11,7 @@ whose focus is within its stated error.
 
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import frame
 import numpy as np
@@ -58,7 +58,7 @@ def main() -> int:
     options.work.mkdir(parents=True, exist_ok=True)
     write_cases(cases, options.work, lambda name: print(f"simulated {name}", file=sys.stderr))
     table = frame.table("case", "defocus, true", "C12, true", "C21, true", "rotation, °")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for case in cases:
         path = options.work / f"{case.name}.h5"
         values = measured_values(case, path)
