@@ -328,8 +328,8 @@ def ratio(rows: list[Row]) -> float | None:
         if not row["told"]:
             fits.setdefault(row["method"], []).append(row["own_fit"])
     names = [program.name for program in PROGRAMS.values()]
-    rivals = []
-    networks = []
+    rivals: list[float] = []
+    networks: list[float] = []
     for method, values in fits.items():
         means = rivals if method in names else networks
         means.append(float(np.mean(values)))
