@@ -50,6 +50,10 @@ def note_findings(images: ScanImages, blended: BlendedImages, note: AddNote) -> 
         "intensities: tails of the detector's point spread are not known, and what they spread out "
         "of the bright disk counts as scattered"
     )
+    note(
+        "density: even layers of light atoms (support, contamination) are hardly seen: 30 Å of "
+        "carbon are 18 e/Å², which the uncertainty leaves out"
+    )
     note(images.aberrations.line(blended.aberrations))
     contradiction = orientation_line(blended.orientation)
     if contradiction:
