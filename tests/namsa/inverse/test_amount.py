@@ -75,6 +75,28 @@ def test_a_density_of_the_wrong_size_gets_its_amount_by_a_known_thickness(silver
     assert f"{found.scale:.2f} times the network's" in found.line()
 
 
+def test_a_thickness_that_counts_a_support_is_contradicted(silver):
+    density, rings = silver
+    right = fit_amount(density, rings, PIXELS, MEASUREMENT, Known({47: 1.0}, LAYERS * EDGE))
+    assert not right.contradicts_thickness
+    thick = fit_amount(density, rings, PIXELS, MEASUREMENT, Known({47: 1.0}, 2 * LAYERS * EDGE))
+    assert thick.contradicts_thickness
+    assert not thick.changes_density
+    assert thick.thickness_of_rings_angstrom == pytest.approx(LAYERS * EDGE, rel=0.25)
+    assert "contradict the given thickness" in thick.line()
+    assert thick.facts()["contradicted"]
+
+
+def test_an_amount_within_its_error_changes_nothing(silver):
+    density, rings = silver
+    known = Known({47: 1.0}, LAYERS * EDGE)
+    equal = fit_amount(density, rings, PIXELS, MEASUREMENT, known)
+    assert equal.determined
+    assert not equal.changes_density
+    assert "no clear difference" in equal.line()
+    assert fit_amount(0.75 * density, rings, PIXELS, MEASUREMENT, known).changes_density
+
+
 @pytest.mark.parametrize("first", [0, 3])
 def test_columns_at_the_edge_of_a_cell_count_once(silver, first):
     density, rings = (each[first:, first:] for each in silver)

@@ -114,9 +114,10 @@ class AmountByPatterns(Measure):
 def scaled(images: BlendedImages, amount: Amount) -> BlendedImages:
     """Returns the images with the amount that was found.
 
-    They stay as they are if the rings do not determine it.
+    They stay as they are if the rings do not determine it, contradict the given thickness, or find
+    no clear difference.
     """
-    if not amount.determined:
+    if not amount.changes_density:
         return images
     factor = np.float32(amount.scale)
     bins = images.by_depth

@@ -95,8 +95,9 @@ class Reconstruction(ScanResult):
     def outside(self) -> bool:
         """Whether the scan lies outside of what the network learnt: by its familiarity, by its
         aberrations, by what was estimated or given of it, because its patterns were each scaled by
-        themselves or contradict the detector's orientation, because a network for thicker specimens
-        predicts more electrons, or because the stated error is large beside the density's contrast.
+        themselves or contradict the detector's orientation or the given thickness, because a
+        network for thicker specimens predicts more electrons, or because the stated error is large
+        beside the density's contrast.
 
         False if none of these was measured.
         """
@@ -171,6 +172,8 @@ class Reconstruction(ScanResult):
             return "patterns were each scaled by themselves"
         if is_contradicted(self.provenance.get("orientation")):
             return "the patterns contradict the detector's orientation"
+        if self.provenance.get("pacbed", {}).get("contradicted"):
+            return "the mean pattern contradicts the given thickness"
         if is_thicker(self.provenance.get("thicker")):
             return "probably thicker than what the network learnt"
         if is_unresolved(self.provenance.get("error_over_contrast", 0.0)):
