@@ -15,7 +15,8 @@ detector. No formula is one that it has learnt: such a draw ends the bench.
 Ways:
 
 network     The density as `reconstruct` makes it when nothing else is told.
-pacbed      Formula and thickness are told, and `--refine --pacbed` is given, as a user would.
+pacbed      Formula and thickness are told, and `--pacbed` is given. `--refine` beside it fits the
+            microscope alone, and leaves this density as it is.
 columns     The same with `--refine-columns`, which is experimental.
 
 "size" is the factor of the true density that fits best, "covers" the share of pixels whose error is
@@ -52,7 +53,7 @@ STEPS = 20
 WORSE = 0.002  # of SSIM
 WAYS = {
     "network": train.ReconstructionOptions(trust=False),
-    "pacbed": train.ReconstructionOptions(refine_steps=STEPS, pacbed=True, trust=False),
+    "pacbed": train.ReconstructionOptions(pacbed=True, trust=False),
     "columns": train.ReconstructionOptions(
         refine_steps=STEPS, refine_columns=True, pacbed=True, trust=False
     ),
