@@ -32,7 +32,7 @@ from .preparation import Findings, Measure, Prepared, prepare, thickness_warning
 from .refine import Refinement
 from .result import Reconstruction
 from .scan_images import BlendedImages, ScanImages
-from .thicker import ThickerComparison, is_thickness_known, network_for_thicker
+from .thicker import ThickerComparison, is_thickness_known, pair_for
 from .truth import true_density
 
 # In the order in which they are taken.
@@ -103,9 +103,9 @@ def reconstruct(
     ) as scan:
         prepared = prepare(scan, specimen, options, compared, asked)
         measures = [measure(prepared) for measure in asked]
-        thicker = None if is_thickness_known(prepared) else network_for_thicker(model)
-        if thicker is not None:  # compares the network's own density, before others change it
-            measures.insert(0, ThickerComparison(prepared, thicker))
+        pair = None if is_thickness_known(prepared) else pair_for(model)
+        if pair is not None:
+            measures.insert(0, ThickerComparison(prepared, pair))
         with (
             scan.bands_without_progress(lost=prepared.lost) as bands,
             note.counter("windows") as count,

@@ -1,4 +1,4 @@
-"""A second network, which has learnt thicker specimens, sees some windows of a scan
+"""Two networks, of which one has learnt thicker specimens, see some windows of a scan
 (`train.tasks.density.trust.thickness`).
 """
 
@@ -8,40 +8,44 @@ import numpy as np
 
 from namsa.base.arrays import Array
 
-from ....apply import tiles
+from ....apply import tiles, weights
 from ....apply.models import MODELS, Model, load_model
 from ....apply.scans import nonnegative_patterns
 from ....experiment.conditions import Conditions, has_films_alone, thickness_angstrom
 from ..trust.thickness import ThickerFacts, thicker_line
+from .ensemble import Predict, Views, ensemble_predictor
 from .preparation import Findings, Measure, Prepared
-from .scan_network import prepare_network
 
-NETWORKS = ("200kv-20mrad-thick",)  # that come with the package and have learnt thick specimens
 WINDOWS = 4  # along each axis of the scan, at most
+ONE_VIEW = Views(symmetries=(0,), passes=0)  # is enough for a ratio
 
 
-class SecondPrediction(NamedTuple):
-    """What the network for thicker specimens predicts of a window."""
+class Pair(NamedTuple):
+    """Two networks for the same scans."""
 
-    place: tuple[slice, slice]  # its pixels in the scan's density, (y, x)
-    density: Array  # `(h, w)`, e/Å²
+    thin: Model
+    thick: Model  # has learnt thicker specimens
 
 
-def network_for_thicker(model: Model) -> Model | None:
-    """Returns the network for the same scans that has learnt thicker specimens; `None` if there
-    is none.
+PAIRS = (("200kv-20mrad-reality", "200kv-20mrad-thick"),)  # that come with the package
+
+
+def pair_for(model: Model) -> Pair | None:
+    """Returns two networks for the scans of a network, of which one has learnt thicker specimens
+    than it; `None` if there are none.
     """
     experiment = model.experiment
     in_windows = experiment.training.inputs.layout == "scan" and experiment.target.at == "scan"
     if not in_windows or has_films_alone(experiment):
         return None
-    for name in NETWORKS:
-        if not (MODELS / name / "config.yaml").is_file():
+    for names in PAIRS:
+        if not all((MODELS / name).is_dir() for name in names):
             continue
-        other = load_model(name)
-        thicker = max(thickness_angstrom(other.experiment)) > max(thickness_angstrom(experiment))
-        if thicker and _same_scans(model.conditions, other.conditions):
-            return other
+        pair = Pair(*map(load_model, names))
+        largest = max(thickness_angstrom(pair.thick.experiment))
+        is_thicker = largest > max(thickness_angstrom(experiment))
+        if is_thicker and _same_scans(model.conditions, pair.thick.conditions):
+            return pair
     return None
 
 
@@ -58,49 +62,56 @@ def is_thickness_known(prepared: Prepared) -> bool:
 
 
 class ThickerComparison(Measure):
-    """Comparison of the density with that of a network for thicker specimens, in some windows."""
+    """Comparison of the densities of two networks, in some windows of a scan."""
 
-    def __init__(self, prepared: Prepared, other: Model) -> None:
-        """Loads the network for thicker specimens."""
+    def __init__(self, prepared: Prepared, pair: Pair) -> None:
+        """Loads both networks."""
         super().__init__(prepared)
-        plan = prepared.scan.plan
-        self._other = other
-        self._network = prepare_network(other, plan, None, lambda line: None)
-        height, width = self._network.window
-        rows = tiles.window_slices(plan.scan_shape[0], height, self._network.multiple)
-        columns = tiles.window_slices(plan.scan_shape[1], width, self._network.multiple)
+        self._pair = pair
+        scan = prepared.scan.plan.scan_shape
+        multiple = 2 ** max(network.network.pools for network in pair)
+        trained = pair.thick.conditions.scan_shape
+        height = tiles.window_side(scan[0], trained[0], multiple)
+        width = tiles.window_side(scan[1], trained[1], multiple)
+        self._thin = _predictor(pair.thin, (height, width))
+        self._thick = _predictor(pair.thick, (height, width))
+        rows = tiles.window_slices(scan[0], height, multiple)
+        columns = tiles.window_slices(scan[1], width, multiple)
         chosen = tiles.spread_windows((len(rows), len(columns)), (WINDOWS, WINDOWS))
         self._waiting = [(rows[row], columns[column]) for row, column in chosen]
         self._rows: dict[int, Array] = {}  # patterns of the scan's rows, while a window needs them
-        self._predicted: list[SecondPrediction] = []
+        self._products = 0.0  # Σ of both densities' product
+        self._squares = 0.0  # Σ of the square of that of the thin network
 
     def see(self, rows: slice, strip: Array) -> None:
-        detector = self._network.conditions.detector_shape
+        detector = self._pair.thick.conditions.detector_shape
         patterns = nonnegative_patterns(strip, detector, np.zeros(2))
         self._rows.update(zip(range(rows.start, rows.stop), patterns, strict=True))
         while self._waiting and self._waiting[0][0].stop <= rows.stop:
             y, x = self._waiting.pop(0)
-            window = np.stack([self._rows[row][x] for row in range(y.start, y.stop)])
-            density = self._network.predict(window[None]).density[:, 0].mean(axis=0)
-            self._predicted.append(SecondPrediction((y, x), density))
+            self._add(np.stack([self._rows[row][x] for row in range(y.start, y.stop)]))
         needed = self._waiting[0][0].start if self._waiting else rows.stop
         self._rows = {row: line for row, line in self._rows.items() if row >= needed}
 
+    def _add(self, window: Array) -> None:
+        """Adds a window, `(h, w, dy, dx)`, fractions of the beam."""
+        thin = self._thin(window[None]).density.astype(np.float64)
+        thick = self._thick(window[None]).density
+        self._products += float((thin * thick).sum())
+        self._squares += float((thin**2).sum())
+
     def after(self, findings: Findings) -> Findings:
-        products = 0.0
-        squares = 0.0
-        for place, density in self._predicted:
-            own = findings.images.density[place].astype(np.float64)
-            recorded = np.isfinite(own) & np.isfinite(density)
-            products += float((own * density)[recorded].sum())
-            squares += float((own**2)[recorded].sum())
-        if not squares:
+        if not self._squares:
             return findings
-        learnt = thickness_angstrom(self._other.experiment)
         facts: ThickerFacts = {
-            "network": self._other.name,
-            "learnt_angstrom": [min(learnt), max(learnt)],
-            "electrons_ratio": products / squares,
+            "network": self._pair.thick.name,
+            "compared_with": self._pair.thin.name,
+            "electrons_ratio": self._products / self._squares,
         }
         self.note(thicker_line(facts, self.scan.model.name))
         return findings._replace(facts={**findings.facts, "thicker": facts})
+
+
+def _predictor(model: Model, window: tuple[int, int]) -> Predict:
+    """Returns the function that predicts the density of windows in one view."""
+    return ensemble_predictor(weights.load_network(model, window), model, ONE_VIEW)
