@@ -174,10 +174,10 @@ class Reconstruction(ScanResult):
             return "the patterns contradict the detector's orientation"
         if self.provenance.get("pacbed", {}).get("contradicted"):
             return "the mean pattern contradicts the given thickness"
-        if is_thicker(self.provenance.get("thicker")):
-            return "probably thicker than what the network learnt"
         if is_unresolved(self.provenance.get("error_over_contrast", 0.0)):
             return "the stated error is large beside the contrast"
+        if is_thicker(self.provenance.get("thicker")):
+            return "probably thicker than what the network learnt"
         return ""
 
     def _bin_names(self) -> list[str]:
