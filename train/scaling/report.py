@@ -45,8 +45,8 @@ def report(
     # samples in the training split; without it, those of the dataset, if it exists
     samples: int | None = None,
     min_efficiency: float = 0.9,  # the lowest efficiency that the recommendation accepts
-    # Output of scripts/bench/reduction.py at commit 73bfceb1, to which the coordinator's costs are
-    # fitted; see `train.scaling.fit`.
+    # Output of scripts/bench/reduction.py, to which the coordinator's costs are fitted; see
+    # `train.scaling.fit`.
     measured: Path | None = None,
     # Numbers of ranks that a sample is divided over, separated by commas, for the rows of
     # `division`.
