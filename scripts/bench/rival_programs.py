@@ -91,7 +91,7 @@ PTYRAD = Program(
     },
     iterations=(3, 6, 12),
     window=1.25,
-    chosen={},
+    chosen={"rate": 1e-2, "blur": 0.0, "modes": 4, "slice_angstrom": 10.0, "sparsity": 0.1},
 )
 PY4DSTEM = Program(
     name="py4DSTEM 0.14.18",

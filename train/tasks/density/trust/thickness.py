@@ -4,13 +4,13 @@ of which one has learnt thicker specimens.
 Of specimens that are thicker than a network is right for it predicts too few electrons. Their
 patterns are not unlike those that it knows, so that neither familiarity nor the stated error shows
 it. A network that has learnt thicker specimens predicts more. The ratio of the two densities, a
-least-squares factor, is 0.8 to 1.15 for nearly all specimens of 30 to 90 Å, and grows with the
+least-squares factor, is 0.8 to 1.19 for nearly all specimens of 30 to 90 Å, and grows with the
 thickness (docs/benchmarks/reconstruction.md).
 """
 
 from typing import TypedDict
 
-MORE = 1.17  # times as many electrons: a thick specimen
+MORE = 1.22  # times as many electrons: a thick specimen
 THICK_ANGSTROM = 120  # from which on the ratio is larger than that in the mean
 
 
