@@ -19,7 +19,8 @@ image or truth that the other has not. The scan's outer 1.2 Å are left out. "tr
 a phase without errors has.
 
 --search prints, setting by setting, what is best on two other crystals with the thickness told.
-What it finds belongs into `Program.chosen`, which is empty: no search has been run to its end.
+What it finds belongs into `Program.chosen`, which is empty for py4DSTEM: its search was not run.
+
 "ratio" is the mean own fit of the best rival over that of the network, with nothing told.
 """
 
