@@ -103,7 +103,9 @@ def reconstruct(
     ) as scan:
         prepared = prepare(scan, specimen, options, compared, asked)
         measures = [measure(prepared) for measure in asked]
-        pair = None if is_thickness_known(prepared) else pair_for(model)
+        pair = None
+        if not is_thickness_known(prepared):
+            pair = pair_for(model, scan.plan.scan_shape)
         if pair is not None:
             measures.insert(0, ThickerComparison(prepared, pair))
         with (

@@ -26,13 +26,18 @@ class Pair(NamedTuple):
     thin: Model
     thick: Model  # has learnt thicker specimens
 
+    @property
+    def multiple(self) -> int:
+        """Number of positions of which the side of a window is a multiple."""
+        return int(2 ** max(model.network.pools for model in self))
+
 
 PAIRS = (("200kv-20mrad-reality", "200kv-20mrad-thick"),)  # that come with the package
 
 
-def pair_for(model: Model) -> Pair | None:
-    """Returns two networks for the scans of a network, of which one has learnt thicker specimens
-    than it; `None` if there are none.
+def pair_for(model: Model, scan_shape: tuple[int, int]) -> Pair | None:
+    """Returns two networks for the scan of a network, of which one has learnt thicker specimens
+    than it; `None` if there are none, or if the scan is too small for them.
     """
     experiment = model.experiment
     in_windows = experiment.training.inputs.layout == "scan" and experiment.target.at == "scan"
@@ -44,7 +49,8 @@ def pair_for(model: Model) -> Pair | None:
         pair = Pair(*map(load_model, names))
         largest = max(thickness_angstrom(pair.thick.experiment))
         is_thicker = largest > max(thickness_angstrom(experiment))
-        if is_thicker and _same_scans(model.conditions, pair.thick.conditions):
+        is_large = min(scan_shape) >= pair.multiple
+        if is_thicker and is_large and _same_scans(model.conditions, pair.thick.conditions):
             return pair
     return None
 
@@ -69,14 +75,13 @@ class ThickerComparison(Measure):
         super().__init__(prepared)
         self._pair = pair
         scan = prepared.scan.plan.scan_shape
-        multiple = 2 ** max(network.network.pools for network in pair)
         trained = pair.thick.conditions.scan_shape
-        height = tiles.window_side(scan[0], trained[0], multiple)
-        width = tiles.window_side(scan[1], trained[1], multiple)
+        height = tiles.window_side(scan[0], trained[0], pair.multiple)
+        width = tiles.window_side(scan[1], trained[1], pair.multiple)
         self._thin = _predictor(pair.thin, (height, width))
         self._thick = _predictor(pair.thick, (height, width))
-        rows = tiles.window_slices(scan[0], height, multiple)
-        columns = tiles.window_slices(scan[1], width, multiple)
+        rows = tiles.window_slices(scan[0], height, pair.multiple)
+        columns = tiles.window_slices(scan[1], width, pair.multiple)
         chosen = tiles.spread_windows((len(rows), len(columns)), (WINDOWS, WINDOWS))
         self._waiting = [(rows[row], columns[column]) for row, column in chosen]
         self._rows: dict[int, Array] = {}  # patterns of the scan's rows, while a window needs them
