@@ -2,7 +2,7 @@
 
     scripts/uv run python scripts/bench/inspect_cases.py [--names CASE ...] [--work DIR] [--json]
 
-The scans are those of `reality_cases.py` that lie inside; the files stay in --work. Inspect is told
+The scans are those of `reality_cases.py`; the files stay in --work. Inspect is told
 energy and semiangle. The table has what is measured, the error that is stated of it, and the true
 value, Å; C10 is that of the middle of the specimen. The detector is not turned, which the files
 state. The rotation is measured from the same patterns without a file. "ratio" is the share of files
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import frame
 import numpy as np
-from reality_cases import LISTS, Case, write_cases
+from reality_cases import CASES, Case, write_cases
 
 import namsa
 
@@ -50,11 +50,7 @@ def main() -> int:
     parser.add_argument("--names", nargs="+", metavar="CASE", help="some cases; default: all")
     parser.add_argument("--work", type=Path, default=Path("data/reality-cases"), metavar="DIR")
     options = parser.parse_args()
-    cases = []
-    for listed in LISTS.values():
-        for case in listed:
-            if case.inside and (options.names is None or case.name in options.names):
-                cases.append(case)
+    cases = [case for case in CASES if options.names is None or case.name in options.names]
     options.work.mkdir(parents=True, exist_ok=True)
     write_cases(cases, options.work, lambda name: print(f"simulated {name}", file=sys.stderr))
     table = frame.table("case", "defocus, true", "C12, true", "C21, true", "rotation, °")

@@ -1,8 +1,7 @@
-"""The cases of `reality.py`, in lists, simulated with the public functions of namsa.
+"""The cases of `inspect_cases.py`, simulated with the public functions of namsa.
 
 A case is a specimen at a thickness under a condition; its file holds the patterns of 48 × 48
-positions, what a microscope's file says about them, and as density the true one at the positions,
-band-limited as a network's target is.
+positions and what a microscope's file says about them.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,8 +15,6 @@ from reality_specimens import SPECIMENS
 import namsa
 from namsa.config.instrument import Detector
 from namsa.config.specimen import FrozenPhonons
-from namsa.physics import density_target
-from namsa.physics.grid import Grid
 
 ENERGY_EV = 200e3
 SEMIANGLE_MRAD = 20.0
@@ -28,9 +25,7 @@ PIXEL_MRAD = 3.0
 DETECTOR = {"shape": (PIXELS, PIXELS), "pixel_mrad": PIXEL_MRAD}
 MAX_Q = 1.25  # 1/Å, of the target
 ORIGIN = 2.0  # Å, of the scan in the cell
-MAX_DETECTED_MRAD = (
-    PIXELS / 2 * PIXEL_MRAD + 0.7
-)  # half a pixel of the reciprocal grid more than the detector
+MAX_DETECTED_MRAD = PIXELS / 2 * PIXEL_MRAD + 0.7  # and half a pixel of the reciprocal grid
 
 
 @dataclass(frozen=True)
@@ -69,14 +64,12 @@ class Case:
         specimen: Key of `reality_specimens.SPECIMENS`.
         thickness: Å.
         condition: How it is looked at.
-        inside: Whether a network for reality should know such data. The others are to be flagged.
     """
 
     name: str
     specimen: str
     thickness: float
     condition: Condition = Condition()
-    inside: bool = True
 
 
 VIBRATION = 0.08  # Å
@@ -115,18 +108,6 @@ CASES = (
         100,
         Condition(vibration=VIBRATION, source=0.7, dose=1e4, defocus=-40, astigmatism=10),
     ),
-    Case("outside-defocus-300", "SrTiO3", 50, Condition(defocus=300), inside=False),
-    Case("outside-defocus-300-gaas", "GaAs", 100, Condition(defocus=-300), inside=False),
-    Case("outside-astigmatism-150", "SrTiO3", 50, Condition(astigmatism=150), inside=False),
-    Case("outside-coma-3000", "SrTiO3", 50, Condition(coma=3000), inside=False),
-    Case("outside-source-3", "SrTiO3", 50, Condition(source=3.0), inside=False),
-    Case("outside-energy-80", "SrTiO3", 50, Condition(energy_ev=80e3), inside=False),
-    Case("outside-semiangle-28", "SrTiO3", 50, Condition(semiangle_mrad=28), inside=False),
-    Case("outside-tilt-40", "Au", 50, Condition(tilt=(24.0, 32.0)), inside=False),
-    Case("outside-gold-400", "Au", 400, inside=False),
-)
-# specimens and conditions that are in no table, on which no rule and no setting was chosen
-CHECKS = (
     Case("check-caf2", "CaF2", 45),
     Case("check-caf2-underfocus", "CaF2", 45, Condition(defocus=70)),
     Case("check-caf2-noisy", "CaF2", 45, Condition(source=1.0, dose=5e4, astigmatism=10)),
@@ -138,16 +119,6 @@ CHECKS = (
     Case("check-inas", "InAs", 90),
     Case("check-inas-noisy", "InAs", 90, Condition(defocus=25, source=0.5, dose=2e4)),
     Case("check-amorphous-silicon", "amorphous Si", 40),
-    Case("check-outside-defocus-250", "CaF2", 45, Condition(defocus=-250), inside=False),
-    Case("check-outside-astigmatism-120", "CaF2", 45, Condition(astigmatism=120), inside=False),
-    Case("check-outside-energy-120", "CaF2", 45, Condition(energy_ev=120e3), inside=False),
-    Case("check-outside-source-2.5", "Cu", 40, Condition(source=2.5), inside=False),
-    Case("check-outside-semiangle-15", "TiO2", 70, Condition(semiangle_mrad=15), inside=False),
-    Case("check-outside-coma-4000", "TiO2", 70, Condition(coma=4000), inside=False),
-    Case("check-outside-defocus-200", "InAs", 90, Condition(defocus=200), inside=False),
-    Case("check-outside-tilt-30", "InAs", 90, Condition(tilt=(18.0, -24.0)), inside=False),
-)
-LAST_CHECKS = (  # written down after the rule for aberrations had been chosen
     Case("last-mgo", "MgO", 60),
     Case("last-mgo-noisy", "MgO", 60, Condition(source=0.6, dose=2e4, coma=300)),
     Case("last-mgo-tilt", "MgO", 60, Condition(tilt=(4.0, -3.0))),
@@ -160,18 +131,6 @@ LAST_CHECKS = (  # written down after the rule for aberrations had been chosen
     Case("last-halide", "CsPbBr3", 70),
     Case("last-halide-noisy", "CsPbBr3", 70, Condition(source=0.7, dose=3e4, defocus=-30)),
     Case("last-halide-tilt", "CsPbBr3", 70, Condition(tilt=(-2.0, 6.0))),
-    Case("last-outside-coma-3500", "MgO", 60, Condition(coma=3500), inside=False),
-    Case("last-outside-coma-5000", "Ge [110]", 55, Condition(coma=5000), inside=False),
-    Case("last-outside-defocus-220", "Ge [110]", 55, Condition(defocus=220), inside=False),
-    Case("last-outside-overfocus-350", "Fe", 45, Condition(defocus=-350), inside=False),
-    Case("last-outside-astigmatism-100", "MgO", 60, Condition(astigmatism=100), inside=False),
-    Case("last-outside-astigmatism-200", "CsPbBr3", 70, Condition(astigmatism=200), inside=False),
-    Case("last-outside-source-2.8", "MgO", 60, Condition(source=2.8), inside=False),
-    Case("last-outside-tilt-35", "CsPbBr3", 70, Condition(tilt=(30.0, 18.0)), inside=False),
-    Case("last-outside-energy-300", "Fe", 45, Condition(energy_ev=300e3), inside=False),
-    Case("last-outside-semiangle-26", "Ge [110]", 55, Condition(semiangle_mrad=26), inside=False),
-)
-FRESH_CHECKS = (  # written down after all rules had been chosen, but for that of the orientation
     Case("fresh-aluminate", "LaAlO3", 60),
     Case(
         "fresh-aluminate-noisy",
@@ -191,21 +150,7 @@ FRESH_CHECKS = (  # written down after all rules had been chosen, but for that o
     Case("fresh-carbide-noisy", "SiC", 50, Condition(dose=1e4)),
     Case("fresh-salt-coma", "NaCl", 70, Condition(coma=350, source=0.4)),
     Case("fresh-silicon-vacancies", "Si [110], vacancies", 65),
-    Case("fresh-outside-defocus-280", "LaAlO3", 60, Condition(defocus=280), inside=False),
-    Case("fresh-outside-source-2.6", "PbTe", 80, Condition(source=2.6), inside=False),
-    Case("fresh-outside-energy-160", "NaCl", 70, Condition(energy_ev=160e3), inside=False),
-    Case("fresh-outside-semiangle-24", "AlN", 55, Condition(semiangle_mrad=24), inside=False),
-    Case("fresh-outside-tilt-32", "W", 40, Condition(tilt=(25.0, -20.0)), inside=False),
-    Case("fresh-outside-coma-3800", "SiC", 50, Condition(coma=3800), inside=False),
-    Case(
-        "fresh-outside-astigmatism-130",
-        "Si [110], vacancies",
-        65,
-        Condition(astigmatism=130),
-        inside=False,
-    ),
 )
-LISTS = {"cases": CASES, "checks": CHECKS, "last-checks": LAST_CHECKS, "fresh-checks": FRESH_CHECKS}
 
 
 def write_cases(cases: Iterable[Case], folder: Path, on_case: Callable[[str], None]) -> None:
@@ -236,10 +181,7 @@ def write_cases(cases: Iterable[Case], folder: Path, on_case: Callable[[str], No
             else None,
         )
         for case in members:
-            sample = expose(scattering, case)
-            rows, columns = sample.density.shape
-            grid = Grid((rows, columns), scattering.grid.extent_angstrom)
-            _with_truth(sample, grid).save(folder / f"{case.name}.h5")
+            expose(scattering, case).save(folder / f"{case.name}.h5")
             on_case(case.name)
 
 
@@ -284,18 +226,3 @@ def expose(scattering: namsa.Scattering, case: Case) -> namsa.Sample:
         }
         sample = replace(sample, cbed=patterns, provenance=sample.provenance | taken_from)
     return replace(sample, provenance=sample.provenance | {"id": case.name})
-
-
-def _with_truth(sample: namsa.Sample, grid: Grid) -> namsa.Sample:
-    """Returns the sample with the band-limited density at its positions."""
-    coefficients = density_target.band_limited(sample.density.astype(np.float64), grid, MAX_Q)
-    positions = np.array(sample.provenance["positions_angstrom"]).reshape(*SCAN, 2)
-    y = positions[:, 0, 0]
-    x = positions[0, :, 1]
-    density = density_target.at_positions(coefficients, grid, y, x).astype(np.float32)
-    added = {
-        "density_sampling_angstrom": [float(y[1] - y[0]), float(x[1] - x[0])],
-        "density_origin_angstrom": [float(y[0]), float(x[0])],
-        "density_max_q_per_angstrom": MAX_Q,
-    }
-    return replace(sample, density=density, provenance=sample.provenance | added)

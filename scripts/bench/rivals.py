@@ -2,14 +2,14 @@
 sampled scans.
 
     scripts/uv run python scripts/bench/rivals.py [--cases NAME ...] [--rivals NAME ...]
-        [--checkpoint NAME] [--refine] [--side N] [--work DIR] [--search] [--json]
+        [--checkpoint NAME] [--side N] [--work DIR] [--search] [--json]
 
 The scans (`rival_cases.py`) are simulated once and stay in --work: over- and underfocus of 90 to
 150 Å, steps of 0.3 Å, 63 × 63 pixels to 63 mrad, a source of 0.6 Å, 10⁵ to 10⁶ e/Å². All are told
 the beam, the step and the detector; the rivals, whose probe is refined, also begin with a focus
 that is wrong by 20 Å. Rivals run twice, without and with the thickness. Without it they try
 `ASSUMED` for their first iterations, and take the one with the least loss. Thickness and formula do
-not change the network's density, unless --refine fits its columns.
+not change the network's density.
 
 "own fit" is the SSIM under the scale and offset that fit the true density of the sample itself
 best; "SSIM" is without, of the network alone. "potential" is the own fit to the true projected
@@ -60,7 +60,6 @@ from train.measure.metrics import image_metrics
 NETWORK_STEP = 0.4  # Å
 BORDER = 1.2  # Å
 ASSUMED = (40.0, 70.0, 100.0)  # Å
-REFINE_STEPS = 20
 Row = dict[str, Any]
 
 
@@ -95,7 +94,6 @@ def main() -> int:
     parser.add_argument("--cases", nargs="+", default=list(SHOWN), choices=list(SHOWN))
     parser.add_argument("--rivals", nargs="*", default=list(PROGRAMS), choices=list(PROGRAMS))
     parser.add_argument("--checkpoint", default="200kv-20mrad-reality", metavar="NAME")
-    parser.add_argument("--refine", action="store_true", help="the network that is told, too")
     parser.add_argument("--side", type=int, default=SIDE, metavar="N", help="positions on a side")
     parser.add_argument("--work", type=Path, default=Path("data/rivals"))
     parser.add_argument("--search", action="store_true", help="search settings, and end")
@@ -111,7 +109,7 @@ def main() -> int:
     model = train.load_model(options.checkpoint)
     for name in options.cases:
         scan = written(name, SHOWN[name], options.side, options.work)
-        rows += network_rows(name, scan, model, options)
+        rows.append(network_row(name, scan, model, options))
         rows.append(potential_row(name, scan, options.side))
     for key in options.rivals:
         runner = Runner(key, options.work)
@@ -126,34 +124,25 @@ def main() -> int:
     return 0
 
 
-def network_rows(name: str, scan: Written, model: Model, options: Any) -> list[Row]:
-    """Returns the numbers of the network, with nothing told and with thickness and formula."""
+def network_row(name: str, scan: Written, model: Model, options: Any) -> Row:
+    """Returns the numbers of the network, with nothing told."""
     if learnt(model).kinship(scan.formula) == "formula":
         raise InputError(f"{model.name} has learnt {scan.formula}: take another crystal")
     path = file_of(name, options.side, options.work)
-    plain = train.ReconstructionOptions(trust=False)
-    runs: list[tuple[train.KnownSpecimen | None, train.ReconstructionOptions]] = [(None, plain)]
-    if options.refine:
-        refined = train.ReconstructionOptions(
-            refine_steps=REFINE_STEPS, refine_columns=True, trust=False
-        )
-        runs.append((train.KnownSpecimen(scan.thickness, scan.formula), refined))
-    rows = []
-    for specimen, how in runs:
-        started = time.process_time()
-        result = train.reconstruct(
-            path, model, KNOWN, beam_intensity=1.0, specimen=specimen, options=how
-        )
-        seconds = time.process_time() - started
-        density = result.density.astype(np.float64)
-        row = numbers(density, twice_as_fine(density), scan, options.side)
-        row["ssim"] = ssim(density, truth(scan.density, USUAL, options.side))
-        rows.append(
-            {"case": name, "method": model.name, "told": specimen is not None}
-            | row
-            | {"cpu_seconds": seconds, "outside": result.outside}
-        )
-    return rows
+    started = time.process_time()
+    result = train.reconstruct(
+        path,
+        model,
+        KNOWN,
+        beam_intensity=1.0,
+        options=train.ReconstructionOptions(trust=False),
+    )
+    seconds = time.process_time() - started
+    density = result.density.astype(np.float64)
+    row = numbers(density, twice_as_fine(density), scan, options.side)
+    row["ssim"] = ssim(density, truth(scan.density, USUAL, options.side))
+    named = {"case": name, "method": model.name, "told": False}
+    return named | row | {"cpu_seconds": seconds, "outside": result.outside}
 
 
 def twice_as_fine(image: Floats) -> Floats:
