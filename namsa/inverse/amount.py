@@ -9,6 +9,7 @@ amount, and depends on what the model leaves out. The result is the mean over wh
 rings, with the network's own amount and with what is known (`namsa.inverse.amount_posterior`).
 """
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -63,7 +64,7 @@ class Amount(NamedTuple):
         """
         if not self.determined or self.contradicts_thickness:
             return False
-        return abs(np.log(self.scale)) > SIGNIFICANT * self.scale_error
+        return abs(math.log(self.scale)) > SIGNIFICANT * self.scale_error
 
     def facts(self) -> dict[str, object]:
         """Returns the numbers as a result's file holds them."""

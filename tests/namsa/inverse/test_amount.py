@@ -1,5 +1,7 @@
 """Columns of a band-limited density, and its amount by the rings of the mean pattern."""
 
+import json
+
 import ase.build
 import numpy as np
 import pytest
@@ -74,6 +76,7 @@ def test_a_density_of_the_wrong_size_gets_its_amount_by_a_known_thickness(silver
         "determined",
     }
     assert f"{found.scale:.2f} times the network's" in found.line()
+    assert json.loads(json.dumps(found.facts()))["scaled"] is True  # as in a result's file
 
 
 def test_a_thickness_that_counts_a_support_is_contradicted(silver):
