@@ -231,13 +231,19 @@ def _provenance(prepared: Prepared, images: BlendedImages) -> dict[str, object]:
         "estimated": prepared.compared.facts if prepared.compared else None,
         "max_q_per_angstrom": scan.model.max_q,
         "thickness_angstrom": prepared.specimen.thickness_angstrom or scan.data.thickness_angstrom,
-        "counts_per_pattern": None if scan.data.normalised else float(1 / scan.scale),
+        "counts_per_pattern": _counts_per_pattern(scan),
         "two_sigma_factor": scan.model.calibration.two_sigma_factor,
         "formula_learnt": _kinship(prepared),
         "thickness_outside": thickness_warning(prepared.specimen, scan.model) or None,
     }
     known = {name: value for name, value in optional.items() if value is not None}
     return {**scan.provenance, **scan.beam, **known, "notes": list(scan.note.lines)}
+
+
+def _counts_per_pattern(scan: FittedScan) -> float | None:
+    """Returns the beam in the data's units, if these can be counts: fractions of the beam have 1."""
+    beam = float(1 / scan.scale)
+    return None if scan.data.normalised or beam <= 1 else beam
 
 
 def _float32(image: Array | None) -> Array | None:
