@@ -241,7 +241,7 @@ def _provenance(prepared: Prepared, images: BlendedImages) -> dict[str, object]:
 
 
 def _counts_per_pattern(scan: FittedScan) -> float | None:
-    """Returns the beam in the data's units, if these can be counts: fractions of the beam have 1."""
+    """Returns the beam in the data's units if these can be counts; fractions of it have 1."""
     beam = float(1 / scan.scale)
     return None if scan.data.normalised or beam <= 1 else beam
 
