@@ -89,6 +89,8 @@ class ThickerComparison(Measure):
         self._squares = 0.0  # Σ of the square of that of the thin network
 
     def see(self, rows: slice, strip: Array) -> None:
+        if not self._waiting:
+            return
         detector = self._pair.thick.conditions.detector_shape
         patterns = nonnegative_patterns(strip, detector, np.zeros(2))
         self._rows.update(zip(range(rows.start, rows.stop), patterns, strict=True))
