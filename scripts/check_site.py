@@ -37,8 +37,8 @@ def dead_links(site: Path) -> list[str]:
             if parts.scheme or parts.netloc:
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-            found = target in pages and unquote(parts.fragment) in pages[target].anchors
-            if not (found or (target not in pages and target.is_file())):
+            is_anchor = target in pages and unquote(parts.fragment) in pages[target].anchors
+            if not (is_anchor or (target not in pages and target.is_file())):
                 dead.append(f"{path.relative_to(site.resolve())}: {link}")
     return dead
 

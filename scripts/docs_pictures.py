@@ -134,8 +134,8 @@ def training() -> Figure:
 def own_script() -> Figure:
     """Draws the losses of the scripts of docs/own_script.md for Keras and JAX, trained longer."""
     page = (ROOT / "docs/own_script.md").read_text(encoding="utf-8")
-    found = re.findall(r"^## (\w+)\n.*?^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    scripts = dict(found)
+    sections = re.findall(r"^## (\w+)\n.*?^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    scripts = dict(sections)
     left: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         Path("data").symlink_to(ROOT / "data")

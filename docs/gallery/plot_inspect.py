@@ -32,14 +32,16 @@ counts = np.rint(sample.stack * 2e4).astype(np.uint16)
 counts = np.roll(counts, (3, -5), axis=(2, 3))
 counts[..., 10, 44] = 900
 
-found = namsa.inspect(counts, energy_ev=200e3, pixel_mrad=(1.7, 1.7), scan_step_angstrom=(0.5, 0.5))
-print(found)
+result = namsa.inspect(
+    counts, energy_ev=200e3, pixel_mrad=(1.7, 1.7), scan_step_angstrom=(0.5, 0.5)
+)
+print(result)
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
 axes[0].imshow(counts.mean(axis=(0, 1)), vmax=60)
 axes[0].set_title("mean of the raw counts")
-axes[1].imshow(found.pattern, vmax=60)
-centre_y, centre_x = found.calibration.value("centre_pixels")
+axes[1].imshow(result.pattern, vmax=60)
+centre_y, centre_x = result.calibration.value("centre_pixels")
 axes[1].plot(centre_x, centre_y, "+", color="red")
 axes[1].set_title("bad pixels replaced, centre marked")
 plt.show()

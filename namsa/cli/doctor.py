@@ -145,9 +145,9 @@ def _jax_alone(probed: Probe, gpu: bool) -> list[Check]:
     checks = [_jax(probed, needed=True)]
     if probed.answer:
         devices = [kind for kind in probed.answer["devices"] if kind != "cpu"]
-        found = ", ".join(devices) or "JAX finds none"
+        listed = ", ".join(devices) or "JAX finds none"
         remedy = f"{SHOW_GPU}, and install JAX for it (pip install 'jax[cuda12]')"
-        checks.append(Check("training", "GPUs", bool(devices), found, remedy, needed=gpu))
+        checks.append(Check("training", "GPUs", bool(devices), listed, remedy, needed=gpu))
     return checks
 
 

@@ -81,15 +81,18 @@ def main() -> None:
     programs = {}
     for name in CHOICES:
         programs[name] = frame.start(own if name.startswith("namsa") else rival)
-    found = {}
+    comparisons = {}
     with tempfile.TemporaryDirectory() as folder:
         for specimen in options.specimens:
-            found[specimen] = compare(specimen, programs, options, Path(folder) / "patterns.npy")
-            show(specimen, found[specimen])
+            comparisons[specimen] = compare(
+                specimen, programs, options, Path(folder) / "patterns.npy"
+            )
+            show(specimen, comparisons[specimen])
     for process in programs.values():
         process.communicate()
     frame.finish(
-        options, {"ratio": min(row["ratio"] for row in found.values()), "specimens": found}
+        options,
+        {"ratio": min(row["ratio"] for row in comparisons.values()), "specimens": comparisons},
     )
 
 
@@ -203,8 +206,8 @@ class Measurement:
         return patterns[(slice(None), *box)].astype(float)
 
     def error(self, shape: list[int] | None) -> float:
-        found = self.patterns(shape)
-        return float(np.linalg.norm(found - self.reference) / np.linalg.norm(self.reference))
+        patterns = self.patterns(shape)
+        return float(np.linalg.norm(patterns - self.reference) / np.linalg.norm(self.reference))
 
     def automatic(self) -> dict[str, Any]:
         error = self.error(None)
@@ -229,17 +232,17 @@ class Measurement:
         )
 
 
-def show(specimen: str, found: dict[str, Any]) -> None:
-    for name, row in found["programs"].items():
+def show(specimen: str, comparison: dict[str, Any]) -> None:
+    for name, row in comparison["programs"].items():
         ny, nx = row["grid_shape"]
         print(
             f"{specimen:8} {name:16} {ny} × {nx} {row['slices']:4} slices {row['error']:7.2%} "
             f"{row['total_s']:8.2f} s"
         )
     print(
-        f"{specimen}: {found['ratio']:.1f} times as fast as {found['rival']}, "
-        f"{found['ratio_chosen']:.1f} times with chosen pixels, {found['ratio_before']:.1f} times "
-        "as fast as with the band of 2/3\n"
+        f"{specimen}: {comparison['ratio']:.1f} times as fast as {comparison['rival']}, "
+        f"{comparison['ratio_chosen']:.1f} times with chosen pixels, "
+        f"{comparison['ratio_before']:.1f} times as fast as with the band of 2/3\n"
     )
 
 

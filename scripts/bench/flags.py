@@ -47,11 +47,11 @@ Row = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """A file, what the command is told of it, and whether it is to be flagged."""
+    """A file, the options that describe it, and whether it is to be flagged."""
 
     name: str
     make: Callable[[], Drawn]
-    told: tuple[str, ...] = ()  # further options of the command
+    given: tuple[str, ...] = ()  # further options of the command
     scaled_each: bool = False  # whether each pattern is divided by its maximum
     wrong: bool = True
     checkpoint: str | None = None  # the network; `None` takes those of --checkpoint
@@ -90,12 +90,12 @@ def carbon(thickness: float) -> Drawn:
 def cases() -> list[Case]:
     """Returns all cases."""
     pacbed = ("--pacbed", "--formula", "SrTiO3", "--no-trust")
-    told = ("--thickness-angstrom", "250", "--no-trust")
+    given = ("--thickness-angstrom", "250", "--no-trust")
     listed = [
         Case("carbon-50", lambda: carbon(50)),
         Case("scaled-each", lambda: titanate(50), scaled_each=True),
         Case("titanate-250", lambda: titanate(250)),
-        Case("titanate-250-told", lambda: titanate(250), told),
+        Case("titanate-250-told", lambda: titanate(250), given),
         Case("titanate-250-pacbed", lambda: titanate(250), pacbed),
         Case("titanate-400", lambda: titanate(400)),
         Case("PrScO3-185", lambda: orthorhombic("Pr", "Sc", (5.78, 8.03, 5.61), 185)),
@@ -151,14 +151,14 @@ def evaluate(case: Case, checkpoint: str, folder: Path) -> Row:
     condition = drawn.condition
     options += ["--energy-ev", str(condition.energy_ev)]
     options += ["--semiangle-mrad", str(condition.semiangle_mrad)]
-    options += ["--scan-step-angstrom", str(STEP), "--pixel-mrad", str(PIXEL_MRAD), *case.told]
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    options += ["--scan-step-angstrom", str(STEP), "--pixel-mrad", str(PIXEL_MRAD), *case.given]
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         status = command(
             ["reconstruct", str(data), "--checkpoint", checkpoint, "--out", str(out), *options]
         )
     if status:
-        raise InputError(f"{case.name}: {said.getvalue()}")
+        raise InputError(f"{case.name}: {output.getvalue()}")
     with h5py.File(out) as file:
         group = file["reconstruction"]
         density = group["density/data"][()]

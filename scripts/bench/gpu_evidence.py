@@ -212,7 +212,7 @@ def run(part: Part, seconds: float, log: TextIO, out: Path, cache: str) -> dict[
         return {"ended": "not begun", "seconds": 0.0, "result": None}
     _tell(log, f"\n== {part.name}: at most {seconds:.0f} s\n")
     start = time.monotonic()
-    found = []
+    answers = []
     given = {"out": str(out), "seconds": f"{max(1.0, seconds - 5):.0f}", "cache": cache}
     process = subprocess.Popen(
         [
@@ -236,7 +236,7 @@ def run(part: Part, seconds: float, log: TextIO, out: Path, cache: str) -> dict[
         _tell(log, line)
         if line.startswith("{"):
             with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
+                answers.append(json.loads(line))
     code = process.wait()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # what the part may have left running
@@ -249,7 +249,7 @@ def run(part: Part, seconds: float, log: TextIO, out: Path, cache: str) -> dict[
         -9: "out of time",
     }
     ended = words.get(code, f"with exit {code}")
-    result = found if part.cases else found[-1] if found else None
+    result = answers if part.cases else answers[-1] if answers else None
     return {"ended": ended, "seconds": round(took, 1), "result": result}
 
 

@@ -52,8 +52,8 @@ def main() -> int:
 
 def page(results: dict[str, Any]) -> str:
     """Returns the page of some results."""
-    found = {name: part["result"] for name, part in results.items() if part["result"]}
-    machine = found["machine"]
+    results_by_part = {name: part["result"] for name, part in results.items() if part["result"]}
+    machine = results_by_part["machine"]
     name, driver, memory, clock, power = machine["gpu"][1].split(", ")
     versions = ", ".join(f"{package} {version}" for package, version in machine["versions"].items())
     parts = []
@@ -67,7 +67,7 @@ def page(results: dict[str, Any]) -> str:
     made = []
     for part, section in SECTIONS.items():
         try:
-            made += [section(found[part])] if part in found else []
+            made += [section(results_by_part[part])] if part in results_by_part else []
         except (
             KeyError,
             TypeError,
@@ -82,7 +82,7 @@ def page(results: dict[str, Any]) -> str:
         f"Machine: one {name}, {memory}, driver {driver}, at most {clock} and {power}; "
         f"{machine['cores']} cores; Python {machine['python']}; {versions}. No TensorFlow, no "
         "Horovod.",
-        table(("what", "wanted", "reached"), wanted(found)),
+        table(("what", "wanted", "reached"), wanted(results_by_part)),
         "\n".join(["| part | ended | time |", "|---|---|---:|", *parts]),
         *made,
         "## Not shown",
@@ -103,9 +103,9 @@ def wrapped(block: str) -> str:
     return "\n".join(lines)
 
 
-def wanted(found: dict[str, Result]) -> Iterable[tuple[str, str, str]]:
+def wanted(results_by_part: dict[str, Result]) -> Iterable[tuple[str, str, str]]:
     """Yields what was wanted of the card, and what it did."""
-    if engines := found.get("engines"):
+    if engines := results_by_part.get("engines"):
         best = engines["seconds"][engines["best"]]
         yield (
             f"{engines['probes']:,} patterns of {engines['grid']}², {engines['slices']} slices",
@@ -115,13 +115,13 @@ def wanted(found: dict[str, Result]) -> Iterable[tuple[str, str, str]]:
         if "abtem_failed" not in engines and engines["rival"].startswith("abTEM"):
             yield "the same against abTEM", "10 times", f"{engines['ratio']:.1f} times"
         yield "the same against the memory's rate", "0.7", f"{engines['roofline_fraction']:.2f}"
-    if networks := found.get("networks"):
+    if networks := results_by_part.get("networks"):
         differences = []
         for row in networks["networks"].values():
             differences.append(row.get("difference", float("nan")))
         worst = max(differences, default=float("nan"))
         yield "networks on card and processor, largest difference", "1e-5", f"{worst:.1e}"
-    for case in steps(found.get("step")):
+    for case in steps(results_by_part.get("step")):
         yield (
             f"step of paper.yaml, {case['compute']}, share of the peak",
             "0.45",

@@ -141,12 +141,12 @@ def source_of(rates: Path | None, seconds: float) -> dict[str, Any]:
     """
     source = {"kind": "simulate", "reuse": 4, "memory_gib": 8, "baseline_samples": 20}
     if rates and rates.exists():
-        found = (json.loads(rates.read_text()).get("source") or {}).get("result")
+        rates_result = (json.loads(rates.read_text()).get("source") or {}).get("result")
     else:
-        found = None
+        rates_result = None
     drawn = 80  # samples of an epoch; ten of a specimen
-    if found:
-        best = max(found["rows"], key=lambda row: row["samples_per_s"])
+    if rates_result:
+        best = max(rates_result["rows"], key=lambda row: row["samples_per_s"])
         source["workers"] = best["workers"]
         drawn = 10 * min(64, max(8, round(best["samples_per_s"] * seconds / 100)))
     return source | {"samples_per_epoch": 4 * drawn, "window": min(160, drawn)}

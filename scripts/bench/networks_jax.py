@@ -144,17 +144,19 @@ def compare(folder: Path) -> dict[str, dict[str, Any]]:
     """
     import numpy as np
 
-    found: dict[str, dict[str, Any]] = {}
+    differences: dict[str, dict[str, Any]] = {}
     paths = folder / "device.npz", folder / "cpu.npz"
     if not all(path.exists() for path in paths):
-        return found
+        return differences
     with np.load(paths[0]) as here, np.load(paths[1]) as there:
         for key in there.files:
             network, answer = key.split("/")
             if answer != "seconds" and key in here.files:
                 difference = float(np.abs(here[key] - there[key]).max() / np.abs(there[key]).max())
-                found.setdefault(network, {}).setdefault("differences", {})[answer] = difference
-    return found
+                differences.setdefault(network, {}).setdefault("differences", {})[answer] = (
+                    difference
+                )
+    return differences
 
 
 def timed(scan: Path, name: str) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def compare(rng: np.random.Generator, kind: str, options: argparse.Namespace) ->
     trial = Trial(of_model, probes, slicing.required.reach_mrad)
     finest = trial.patterns(finer_grid(slicing.grid, FINER), slicing.finer_plan(THINNER))
     by_model = errors_of(trial.patterns(of_model.grid, of_model.plan), finest)
-    found = errors_of(trial.patterns(slicing.grid, slicing.plan), finest)
+    errors = errors_of(trial.patterns(slicing.grid, slicing.plan), finest)
     evidence = slicing.accuracy_evidence() or {}
     row = {
         "specimen": f"{symbol}, {kind}, {slicing.thickness_angstrom:.0f} Å",
@@ -83,8 +83,8 @@ def compare(rng: np.random.Generator, kind: str, options: argparse.Namespace) ->
         "tilts_mrad": [beam["beam_tilt_mrad"][0], beam["specimen_tilt_mrad"][1]],
         "pixel_angstrom": max(slicing.grid.sampling_angstrom),
         "slices": slicing.slices,
-        "error": found.error,
-        "worst_pattern": found.worst_pattern,
+        "error": errors.error,
+        "worst_pattern": errors.worst_pattern,
         "error_of_model": by_model.error,
         "worst_pattern_of_model": by_model.worst_pattern,
         "basis": evidence["basis"],

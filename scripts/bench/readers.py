@@ -104,9 +104,9 @@ def compare(path: Path, answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A row for each array that each reader should have found in `path`."""
     for tree, sample in sample_file.read_samples(path):
         shapes = {name: getattr(sample, name).shape for name in UNITS}
-        for reader, found in answer.items():
+        for reader, contents in answer.items():
             for name, written in array_axes(sample.provenance, shapes).items():
-                seen = found["trees"].get(tree, {}).get(name)
+                seen = contents["trees"].get(tree, {}).get(name)
                 row = {
                     "file": path.name,
                     "reader": reader,

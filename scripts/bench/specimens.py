@@ -108,7 +108,7 @@ def evaluate(drawn: Drawn, path: Path, model: Model, ways: Sequence[str]) -> Row
     with h5py.File(path) as file:
         patterns = file["patterns"][()]
         truth = file["truth"][()]
-    told = CalibrationOverrides(
+    overrides = CalibrationOverrides(
         energy_ev=ENERGY_EV,
         semiangle_mrad=SEMIANGLE_MRAD,
         scan_step_angstrom=STEP,
@@ -126,7 +126,7 @@ def evaluate(drawn: Drawn, path: Path, model: Model, ways: Sequence[str]) -> Row
         if way != "network":
             specimen = train.KnownSpecimen(drawn.thickness, drawn.formula)
         result = train.reconstruct(
-            patterns, model, told, beam_intensity=1.0, specimen=specimen, options=WAYS[way]
+            patterns, model, overrides, beam_intensity=1.0, specimen=specimen, options=WAYS[way]
         )
         row[way] = numbers(result.density, result.uncertainty, truth)
         row[way]["flagged"] = bool(result.outside)

@@ -38,8 +38,8 @@ def main() -> None:
         if cores > len(os.sched_getaffinity(0)):
             sys.exit(f"step_backends: this process has fewer cores than {cores}: give fewer")
         for name, changes in DROPOUTS.items():
-            found = measure(options, cores, [*options.overrides, *changes])
-            rows.append({"cores": cores, "dropout": name, **found})
+            measured = measure(options, cores, [*options.overrides, *changes])
+            rows.append({"cores": cores, "dropout": name, **measured})
     show(rows)
     ratio = max(row["processor_ratio"] for row in rows)
     frame.finish(options, {"config": str(options.config), "rows": rows, "ratio": ratio})

@@ -61,14 +61,18 @@ def main() -> None:
     results = []
     for number, (compute, order) in enumerate(cases):
         left = (options.seconds - (time.monotonic() - began)) / (len(cases) - number)
-        found = {"compute": compute, "format": order, **_in_process(compute, order, max(left, 1.0))}
-        results.append(found)
-        print(json.dumps(found), flush=True)
+        result = {
+            "compute": compute,
+            "format": order,
+            **_in_process(compute, order, max(left, 1.0)),
+        }
+        results.append(result)
+        print(json.dumps(result), flush=True)
         if options.out:
             options.out.write_text(
                 json.dumps({"config": str(options.config), "cases": results}, indent=1)
             )
-    if not any("step_s" in found for found in results):
+    if not any("step_s" in result for result in results):
         sys.exit(1)
 
 
@@ -137,7 +141,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     )
     # a compiled function of JAX, which can be lowered
     step: Any = make_step(model, optimizer, training, exchange, accumulation, task.objective)
-    batch = tuple(jax.device_put(each) for each in random_batch(network, training))
+    batch = tuple(jax.device_put(array) for array in random_batch(network, training))
     numbers = jax.numpy.float32(1e-4), jax.numpy.float32(10)
     began = time.perf_counter()
     lowered = step.lower(*batch, *numbers)

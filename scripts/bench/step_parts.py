@@ -36,8 +36,8 @@ def parts_of(text: str) -> dict[str, str]:
     for line in text.splitlines():
         if opened := _COMPUTATION.match(line):
             computation = opened.group(1)
-        elif found := _INSTRUCTION.match(line):
-            instructions[found.group(1)] = line
+        elif match := _INSTRUCTION.match(line):
+            instructions[match.group(1)] = line
             bodies[computation] = f"{bodies.get(computation, '')}{line}\n"
     parts = {}
     for name, line in instructions.items():
@@ -62,10 +62,10 @@ def message_bytes(text: str) -> int:
     """Returns the bytes that the devices of a compiled step sum over each other, counted once."""
     total = 0
     for line in text.splitlines():
-        found = _INSTRUCTION.match(line)
-        if found is None or found.group(3) not in ("all-reduce", "all-reduce-start"):
+        match = _INSTRUCTION.match(line)
+        if match is None or match.group(3) not in ("all-reduce", "all-reduce-start"):
             continue
-        for dtype, sizes in _SHAPE.findall(found.group(2)):
+        for dtype, sizes in _SHAPE.findall(match.group(2)):
             count = 1
             for size in filter(None, sizes.split(",")):
                 count *= int(size)

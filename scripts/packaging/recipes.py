@@ -176,7 +176,7 @@ def extensions(lock: dict[str, Any]) -> Iterator[tuple[str, str, str, str, str]]
             for tag in parse_wheel_filename(wheel["url"].rpartition("/")[2])[3]:
                 if tag in ranks:
                     wheels.append((ranks[tag], wheel))
-        archive = min(wheels, key=lambda each: each[0])[1] if wheels else package["sdist"]
+        archive = min(wheels, key=lambda wheel: wheel[0])[1] if wheels else package["sdist"]
         folder, _, file = archive["url"].rpartition("/")
         yield package["name"], package["version"], folder, file, archive["hashes"]["sha256"]
 
@@ -204,11 +204,11 @@ def easyconfig(lock: dict[str, Any], wheel: Path) -> str:
         "'source_tmpl': None}",
         "exts_list = [",
     ]
-    found = [
-        *sorted(extensions(lock), key=lambda each: not each[3].endswith(".whl")),
+    archives = [
+        *sorted(extensions(lock), key=lambda wheel: not wheel[3].endswith(".whl")),
         ("namsa", __version__, "", wheel.name, sha256(wheel)),
     ]
-    for name, version, folder, file, checksum in found:
+    for name, version, folder, file, checksum in archives:
         lines += [f"    ('{name}', '{version}', {{"]
         lines += ["        'modulename': 'namsa',"] if name == "namsa" else []
         urls = f"local_pypi + '{folder.removeprefix(PYPI)}'" if folder else ""

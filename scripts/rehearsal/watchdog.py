@@ -123,8 +123,8 @@ def rehearse(ranks: int, seconds: float, warning_s: float = 60.0) -> dict[str, f
     timer = ThreadTimer(real[0])
     with contextlib.redirect_stderr(text := io.StringIO()):
         played.began = time.monotonic()
-        for each in real.values():
-            each.start()
+        for member in real.values():
+            member.start()
         played.thread.start()
         _work(real, played, seconds)
         received = cast(CountedSocket, real[0].socket).received
@@ -150,11 +150,11 @@ def rehearse(ranks: int, seconds: float, warning_s: float = 60.0) -> dict[str, f
                 "s": time.monotonic() - began,
             }
     played.ended.set()
-    for each in real.values():
-        each.closing.set()
-    for each in real.values():
-        each.close()
-        each.socket.close()
+    for member in real.values():
+        member.closing.set()
+    for member in real.values():
+        member.close()
+        member.socket.close()
     return result
 
 

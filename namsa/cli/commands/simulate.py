@@ -154,22 +154,22 @@ def _print_check(convergence: Convergence, as_json: bool) -> None:
         warnings.warn(convergence.problem, SimulationWarning, stacklevel=2)
 
 
-def _error_rows(found: Convergence) -> list[tuple[str, str]]:
+def _error_rows(convergence: Convergence) -> list[tuple[str, str]]:
     """Returns what was compared, and the errors, as the rows of a table."""
-    reference = f"{found.reference_pixel_angstrom:.4f} Å, {found.reference_slices}"
-    lost = f"{found.lost:.2%} of the beam ({found.lost_in_reference:.2%} of the other)"
+    reference = f"{convergence.reference_pixel_angstrom:.4f} Å, {convergence.reference_slices}"
+    lost = f"{convergence.lost:.2%} of the beam ({convergence.lost_in_reference:.2%} of the other)"
     rows = [
-        ("pixel, slices", f"{found.pixel_angstrom:.4f} Å, {found.slices}"),
+        ("pixel, slices", f"{convergence.pixel_angstrom:.4f} Å, {convergence.slices}"),
         ("compared with", reference),
-        (f"patterns within {found.reach_mrad:.0f} mrad", f"{found.error:.3%}"),
+        (f"patterns within {convergence.reach_mrad:.0f} mrad", f"{convergence.error:.3%}"),
     ]
-    for ring in found.rings:
+    for ring in convergence.rings:
         limits = f"ring {ring.inner_mrad:.0f} to {ring.outer_mrad:.0f} mrad"
         rows.append((limits, f"{ring.error:+.2%} of {ring.fraction:.3g}"))
     rows.append(("beyond the band limit", lost))
-    if found.statistical_error:
-        configurations = plural(found.configurations, "configuration")
-        rows.append((f"statistical, of {configurations}", f"{found.statistical_error:.2%}"))
+    if convergence.statistical_error:
+        configurations = plural(convergence.configurations, "configuration")
+        rows.append((f"statistical, of {configurations}", f"{convergence.statistical_error:.2%}"))
     return rows
 
 

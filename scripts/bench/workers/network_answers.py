@@ -49,8 +49,8 @@ def answers(model: Model) -> dict[str, Array]:
     task = model.experiment.training.task
     windows = random_windows(model)
     if task == "density":
-        found = trained_ensemble(model, with_maps=True).predict(windows)._asdict()
-        return {name: array for name, array in found.items() if array is not None}
+        predictions = trained_ensemble(model, with_maps=True).predict(windows)._asdict()
+        return {name: array for name, array in predictions.items() if array is not None}
     network = build_loaded(model, model.experiment.network)
     if task == "segment":
         return {"logits": segmenter(model.experiment, network)(windows, 1.0)}
@@ -69,16 +69,16 @@ def answers(model: Model) -> dict[str, Array]:
 
 def main() -> None:
     path, *names = sys.argv[1:]
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     models = {}
     for model in shipped():
         models[model.name] = model
     for name in names or models:
         began = time.perf_counter()
-        found |= {f"{name}/{answer}": array for answer, array in answers(models[name]).items()}
-        found[f"{name}/seconds"] = time.perf_counter() - began
+        arrays |= {f"{name}/{answer}": array for answer, array in answers(models[name]).items()}
+        arrays[f"{name}/seconds"] = time.perf_counter() - began
         partial = Path(path).with_suffix(".partial.npz")  # this process may be ended at any time
-        np.savez(partial, **found)
+        np.savez(partial, **arrays)
         partial.replace(path)
 
 

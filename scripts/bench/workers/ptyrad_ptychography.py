@@ -109,7 +109,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     losses = []
     for iteration in range(1, job["iterations"][-1] + 1):
         toggle_grad_requires(model, iteration)
-        found = recon_step(
+        batch_losses = recon_step(
             batches,
             1,
             model,
@@ -120,7 +120,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
             iteration,
             compute_loss_fn=compute_loss,
         )
-        losses.append(float(sum(np.mean(values) for values in found.values())))
+        losses.append(float(sum(np.mean(values) for values in batch_losses.values())))
         if iteration in job["iterations"]:
             phases.append(projected(model.opt_objp.detach().numpy()[0]))
             seconds.append(time.process_time() - start)

@@ -81,9 +81,9 @@ def main() -> None:
     else:
         step = paper(training, job["step_ms"], job["fraction"]) if waits else network(training)
     first = counted(step, job["warm_up"])
-    found = counted(step, job["steps"]) | {"warm_up_gather_bytes": first["gather_bytes"]}
+    counts = counted(step, job["steps"]) | {"warm_up_gather_bytes": first["gather_bytes"]}
     if engine().rank() == 0:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(counts), flush=True)
     connection.stop()
 
 
@@ -95,10 +95,10 @@ def counted(step: Step, steps: int) -> dict[str, float]:
         started = time.perf_counter()
         step()
         times.append(time.perf_counter() - started)
-    found = {}
+    counts = {}
     for name, now, then in zip(COUNTERS, read(), before, strict=True):
-        found[name] = (now - then) / steps
-    return found | {
+        counts[name] = (now - then) / steps
+    return counts | {
         "step_s": statistics.median(times),
         "fastest_s": min(times),
         "slowest_s": max(times),
@@ -112,7 +112,7 @@ def read() -> list[int]:
 
 
 class Device:
-    """A emulated device, on which a step takes `step_ms`, the last two thirds of it the backward
+    """An emulated device, on which a step takes `step_ms`, the last two thirds of it the backward
     pass.
 
     Until the next gradient is there the rank sleeps, and leaves the cores to Horovod's threads, as
