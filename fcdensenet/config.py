@@ -94,5 +94,5 @@ class NetworkConfig(BaseModel, metaclass=SectionType):
 
     @property
     def pools(self) -> int:
-        """How many times the feature maps are halved."""
+        """Number of times that the feature maps are halved."""
         return len(self.layers) // 2

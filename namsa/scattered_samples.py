@@ -37,7 +37,7 @@ def no_progress(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, repr=False)
 class Scattering:
-    """How a specimen scatters plane waves, up to each of its depths. Made by `scatter`.
+    """Scattering of plane waves by a specimen, up to each of its depths. Made by `scatter`.
 
     Attributes:
         slicing: The specimen, how it is sliced and the engine that scattered it.

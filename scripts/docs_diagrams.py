@@ -13,7 +13,7 @@ SMALL: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}  # of a 
 
 
 class Stage(NamedTuple):
-    """What a rank does in a stretch of time."""
+    """Work of a rank in a stretch of time."""
 
     begin: float
     length: float

@@ -1,6 +1,6 @@
 """
-How accurate a simulation is
-============================
+Accuracy of a simulation
+========================
 
 `namsa.check_convergence` simulates some patterns again on finer pixels and slices. Pixels and
 slices that the program chooses keep the error below `accuracy`; coarse ones do not.

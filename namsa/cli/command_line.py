@@ -1,4 +1,4 @@
-"""How a command ends, for all command lines of the project.
+"""The end of a command, for all command lines of the project.
 
 Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 130 interrupted. Each problem is one
 line on stderr. An exception that the program does not foresee is one line, too; its traceback goes

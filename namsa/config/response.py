@@ -54,7 +54,7 @@ PRESETS = {
 
 
 class Response(Section):
-    """How a real detector responds to electrons: modulation transfer, losses at high rates,
+    """Response of a real detector to electrons: modulation transfer, losses at high rates,
     saturation.
     """
 

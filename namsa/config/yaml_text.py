@@ -156,7 +156,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Size(NamedTuple):
-    """How large a node is, aliases expanded."""
+    """Size of a node, aliases expanded."""
 
     values: int
     levels: int

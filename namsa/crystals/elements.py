@@ -87,7 +87,7 @@ class Number(NamedTuple):
 
     @property
     def rounding(self) -> float:
-        """How far it can be from the exact number because of its last digit."""
+        """Largest distance from the exact number, because of its last digit."""
         return 0.5 * 10.0**-self.decimals
 
 

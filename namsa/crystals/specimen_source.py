@@ -17,7 +17,7 @@ from namsa.crystals.supercell import Supercell, fill_cell
 
 
 class SpecimenOrientation(NamedTuple):
-    """How a crystal becomes a specimen."""
+    """Settings by which a crystal becomes a specimen."""
 
     zone_axis: tuple[int, int, int]  # direction [uvw] along the beam
     thickness_angstrom: float  # rounded to whole periods of the crystal, Å

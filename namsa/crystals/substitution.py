@@ -60,7 +60,7 @@ class Replacement(NamedTuple):
 
 
 class Derivation(NamedTuple):
-    """How a hypothetical crystal follows from a known one."""
+    """Derivation of a hypothetical crystal from a known one."""
 
     prototype: Material  # the known crystal
     replacements: tuple[Replacement, ...]  # the species that are replaced
@@ -122,7 +122,7 @@ def substitute_ions(
 
 
 class _Rules(NamedTuple):
-    """Which species may replace which."""
+    """Pairs of species that may replace each other."""
 
     config: Substitution
     ions: Similar

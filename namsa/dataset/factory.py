@@ -58,7 +58,7 @@ _FAILURES = (InputError, WorkError, MemoryError)  # of a sample; others are thos
 
 @dataclass(frozen=True)
 class RunLimits:
-    """Where a run stops before its share is complete."""
+    """Limits at which a run stops before its share is complete."""
 
     samples: int | None = None  # the largest number of samples to simulate; `None`: all
     # The time after which no simulation starts; `None`: unlimited. A run with it also ends where

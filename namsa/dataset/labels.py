@@ -1,4 +1,4 @@
-"""Which part of a specimen each position belongs to: that which fills the most of it, in
+"""The part of a specimen that each position belongs to: that which fills the most of it, in
 projection.
 
 Each atom counts by its atomic number, spread over a Gaussian whose width bridges the gaps between

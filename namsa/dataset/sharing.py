@@ -1,4 +1,4 @@
-"""Which rank simulates which samples: shares of equal cost, from the manifest, rank and number of
+"""Division of samples among ranks: shares of equal cost, from the manifest, rank and number of
 ranks alone.
 
 The samples of a specimen are simulated together, by one rank.

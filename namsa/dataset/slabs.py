@@ -50,7 +50,7 @@ class SlabLayout(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """Where the arrays of a record with tiles are."""
+    """Places of the arrays of a record with tiles."""
 
     patterns: StoredArray  # description of the patterns
     density: StoredArray  # description of the density

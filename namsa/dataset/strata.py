@@ -1,4 +1,4 @@
-"""How a dataset's samples are spread over splits, and within them over elements, symmetries,
+"""Spreading of a dataset's samples over splits, and within them over elements, symmetries,
 thicknesses and the rest.
 
 All counts are counts of samples, except those of materials and formulas.

@@ -1,4 +1,4 @@
-"""How fast this machine simulates: short runs of the loops that do the work.
+"""Speed of simulations on this machine: short runs of the loops that do the work.
 
 The rates hold for this machine at its current load. Nothing depends on them but estimates that are
 printed, as those of `namsa.engines.expected_time`.

@@ -1,4 +1,4 @@
-"""Which of two rotations that differ by 180° is right: potentials are positive.
+"""Choice between two rotations that differ by 180°: potentials are positive.
 
 The curl of the deflection and the shifts of tilted images are the same for both, with opposite
 signs of the defocus.

@@ -1,4 +1,4 @@
-"""How the patterns of the bright disk vary along a scan, and how they would for a weak phase
+"""Variation of the bright disk's patterns along a scan, as measured and for a weak phase
 object.
 
 A weak phase object of spatial frequency q scatters the beam by ±λq. In the transform of the

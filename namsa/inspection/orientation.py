@@ -18,7 +18,7 @@ CERTAIN = 3.0  # standard errors, from which a sign counts as known
 
 @dataclass(frozen=True)
 class Orientation:
-    """How the detector lies in the frame of the scan; see `namsa.io.calibration`."""
+    """Orientation of the detector in the frame of the scan; see `namsa.io.calibration`."""
 
     rotation_deg: float  # rotation, from −180 to 180 degrees
     error_deg: float  # its standard error

@@ -1,4 +1,4 @@
-"""Which places of a scan take the columns of a fit, and which keep the density that it began with.
+"""Places of a scan that take the columns of a fit, and those that keep the density it began with.
 
 The patterns of the positions kept out decide. Their divergence falls by what all positions share
 (lens, source, thickness, tilt), whatever the density: it is compared with that after a fit of the
@@ -28,7 +28,7 @@ _CONTRADICTED_ANGSTROM = (0.8, 1.6)
 
 
 class Acceptance(NamedTuple):
-    """How far places take the columns of a fit."""
+    """Extent to which places take the columns of a fit."""
 
     weight: Floats  # `(sy, sx)`, from 0 to `MOST_TAKEN`
     gain: float  # of the divergence of all positions kept out, relative

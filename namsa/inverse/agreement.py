@@ -46,7 +46,7 @@ class RingCorrelation(NamedTuple):
 
 
 class ColumnErrors(NamedTuple):
-    """How the columns of two images differ, as errors of the mean of both."""
+    """Differences of two images' columns, as errors of the mean of both."""
 
     columns: int  # found in both
     # share of the maxima of either that the other has not within `RADIUS_ANGSTROM`

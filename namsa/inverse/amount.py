@@ -1,4 +1,4 @@
-"""How much of a density there is, and how thick the specimen is, by the mean pattern of its scan.
+"""Amount of a density, and thickness of the specimen, by the mean pattern of its scan.
 
 A network sees where atoms are; how many electrons they have it knows less well. The pattern that is
 averaged over all positions (PACBED) says how strongly the specimen scatters. Columns of atoms are

@@ -106,7 +106,7 @@ def _fade(axis: Floats, positions: Floats, extent: float) -> Floats:
 
 
 class Consistency(NamedTuple):
-    """How well a density explains its patterns."""
+    """Agreement of a density with its patterns."""
 
     score: float  # r over the positions whose probe stays within the known density
     map: Floats  # r of each position, `(sy, sx)`

@@ -1,4 +1,4 @@
-"""How many of the numbers that patterns are compared in count as independent.
+"""Number of the values that patterns are compared in which count as independent.
 
 What a model of patterns leaves is of counting and of the model: thermal diffuse scattering, slices,
 the place of atoms along the beam. The latter is alike at neighbouring pixels and positions. If the

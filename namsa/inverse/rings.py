@@ -59,7 +59,7 @@ NOTHING_KNOWN = Known()
 
 @dataclass(frozen=True)
 class RingMeasurement:
-    """How patterns were recorded, and what of them is compared."""
+    """Conditions of recorded patterns, and the part that is compared."""
 
     beam: BeamSettings  # energy and semiangle
     detector: Detector  # with pixel_mrad and shape

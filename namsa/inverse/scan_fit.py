@@ -54,7 +54,7 @@ class KnownScan:
 
     @property
     def reach_angstrom(self) -> float:
-        """How far a probe's intensity reaches from its middle, at any depth."""
+        """Distance that a probe's intensity reaches from its middle, at any depth."""
         return optics.probe_diameter_angstrom(self.beam, self.thickness_angstrom) / 2
 
 

@@ -25,7 +25,7 @@ LEAST_SUM = 1e-30  # of what divergences are relative to
 
 
 class Divergences(NamedTuple):
-    """How far patterns are from the measured ones."""
+    """Distance of patterns from the measured ones."""
 
     # Kullback–Leibler divergence at the positions that are used, of their whole intensity
     used: float
@@ -34,7 +34,7 @@ class Divergences(NamedTuple):
 
 
 class Misfit(NamedTuple):
-    """How far the patterns of a model are from the measured ones, with the gradient of it."""
+    """Distance of a model's patterns from the measured ones, with its gradient."""
 
     divergences: Divergences
     by_potential: Floats  # gradient of `used` by the potential, `(ny, nx)`, 1/(V·Å)

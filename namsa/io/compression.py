@@ -1,4 +1,4 @@
-"""How patterns are stored in an HDF5 file: in one piece, or in compressed chunks.
+"""Storage of patterns in an HDF5 file: in one piece, or in compressed chunks.
 
 A chunk is the smallest piece that HDF5 unpacks. A viewer reads single patterns, a reconstruction
 reads rows of the scan, so chunks lie along a row and end with it. They hold 1 MiB: the cache for

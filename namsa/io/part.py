@@ -1,4 +1,4 @@
-"""Which part of a stored scan is read, and where places on its detector lie on the stored one."""
+"""Part of a stored scan that is read, and the places of its detector on the stored one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ FRAME_AXES = ("n", "dy", "dx")  # number of the frame
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How the patterns lie in a file. Pairs are (y, x)."""
+    """Layout of the patterns in a file. Pairs are (y, x)."""
 
     dataset: str | None = None  # name of the dataset, in a file that holds several
     scan_shape: tuple[int, int] | None = None  # rows and columns of the scan

@@ -1,4 +1,4 @@
-"""Where the rays of a probe cross the specimen.
+"""Points at which the rays of a probe cross the specimen.
 
 A ray at the angle α crosses the specimen at r + ∇W(α), with r the position of the probe and
 W = χλ/2π the path length of the aberrations. The intensity of the detector's pixel at α is

@@ -1,4 +1,4 @@
-"""Where a specimen is cut along the beam: slices of one thickness, or slices that follow its layers
+"""Cuts of a specimen along the beam: slices of one thickness, or slices that follow its layers
 of atoms.
 
 A slice acts at its front. Equal slices put all atoms between two faces there, and so move layers
@@ -35,7 +35,7 @@ _THICKEST_EXTENTS = 2.0
 
 @dataclass(frozen=True)
 class SlicePlan:
-    """How a specimen is cut."""
+    """Slices of a specimen."""
 
     # where each slice begins and acts, (n,), Å from the entrance; the first is 0
     fronts_angstrom: Floats
@@ -52,7 +52,7 @@ class SlicePlan:
 
     @property
     def ends_angstrom(self) -> Floats:
-        """Where each slice ends, (n,), Å: the thickness of the specimen up to there."""
+        """End of each slice, (n,), Å: the thickness of the specimen up to there."""
         return np.append(self.fronts_angstrom[1:], self.depth_angstrom)
 
     def slices_up_to(self, thickness_angstrom: float) -> int:

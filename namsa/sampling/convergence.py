@@ -52,7 +52,7 @@ class RingError(NamedTuple):
 
 @dataclass(frozen=True)
 class Convergence:
-    """How far a simulation is from three times the resolution.
+    """Difference of a simulation from one of three times the resolution.
 
     Attributes:
         accuracy: The error that was asked for.

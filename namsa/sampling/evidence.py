@@ -11,7 +11,7 @@ WORST = 2.0  # accuracies that the worst pattern may be wrong by
 
 
 class PatternErrors(NamedTuple):
-    """How far patterns are from others."""
+    """Distance of patterns from others."""
 
     error: float  # relative L2 difference of all patterns
     worst_pattern: float  # the largest one of a single pattern

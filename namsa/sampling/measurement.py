@@ -70,7 +70,7 @@ def measure(
 
 
 class _ProbeCounts(NamedTuple):
-    """How many probes a measurement may have."""
+    """Number of probes that a measurement may have."""
 
     fewest: int
     in_moment: int  # at most, beyond the share of the simulation

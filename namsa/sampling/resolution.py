@@ -69,7 +69,7 @@ _NARROW_SHARE = 0.45
 
 
 class ColumnStrength(NamedTuple):
-    """How strongly the atoms of a specimen scatter."""
+    """Strength of scattering of a specimen's atoms."""
 
     strength: float  # largest Σ_columns (Σ Z/t)² / area of any region, 1/Å⁴
     thickness_angstrom: float  # thickness t that the scattering atoms fill, Å

@@ -74,7 +74,7 @@ class Slicing:
 
     @property
     def plan(self) -> SlicePlan:
-        """Where the first snapshot is cut."""
+        """Cuts of the first snapshot."""
         return self.plans[0]
 
     @property

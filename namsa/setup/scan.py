@@ -53,7 +53,7 @@ def positions(
 
 
 class ProbePositions(NamedTuple):
-    """Where the probe is."""
+    """Positions of the probe."""
 
     positions: Floats  # (n, 2) as (y, x), Å
     scan_shape: tuple[int, int] | None  # rows and columns of their raster, if they are one

@@ -35,7 +35,7 @@ RESERVE = 1.25  # over the compressed size of a sample
 
 
 class TilePlan(NamedTuple):
-    """How a scan's patterns are reduced to what a page holds."""
+    """Reduction of a scan's patterns to what a page holds."""
 
     binning: int  # so many pixels of the detector along each axis become one
     every: int  # one in so many positions along each axis of the scan is taken

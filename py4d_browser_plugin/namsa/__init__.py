@@ -1,4 +1,4 @@
-"""What py4D-browser finds: it imports every module of this namespace package, which other
+"""Plugin that py4D-browser finds: it imports every module of this namespace package, which other
 distributions share.
 """
 

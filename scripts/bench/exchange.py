@@ -71,7 +71,7 @@ WRONG = ("angle", "flip", "defocus")
 
 @dataclass(frozen=True)
 class Runner:
-    """How a program is run, and how the errors of its iterations are found in its output."""
+    """Command of a program, and the pattern of its iterations' errors in its output."""
 
     command: Sequence[str]
     pattern: str

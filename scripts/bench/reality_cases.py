@@ -30,7 +30,7 @@ MAX_DETECTED_MRAD = PIXELS / 2 * PIXEL_MRAD + 0.7  # and half a pixel of the rec
 
 @dataclass(frozen=True)
 class Condition:
-    """How a specimen is looked at; the defaults are those of a perfect microscope.
+    """Conditions of a scan; the defaults are those of a perfect microscope.
 
     Attributes:
         defocus: Underfocus of the entrance, Å.

@@ -159,7 +159,7 @@ class Model:
 
     @property
     def max_q(self) -> float:
-        """Where the window of the network's densities ends, 1/Å: the configured limit, or that of
+        """End of the window of the network's densities, 1/Å: the configured limit, or that of
         the probe.
         """
         conditions = self.conditions

@@ -1,4 +1,4 @@
-"""Which of TensorFlow and JAX computes in this process. Keras takes it from KERAS_BACKEND when it
+"""Choice of TensorFlow or JAX for this process. Keras takes it from KERAS_BACKEND when it
 is imported.
 """
 

@@ -300,7 +300,7 @@ REDUCTION = {
 
 
 class Training(TaskSections):
-    """How a network is trained."""
+    """Training of a network."""
 
     moved_keys: ClassVar[dict[str, str]] = REDUCTION
 

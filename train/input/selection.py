@@ -1,4 +1,4 @@
-"""Which samples are trained on: the common order of an epoch, and each rank's share of it.
+"""Samples that are trained on: the common order of an epoch, and each rank's share of it.
 
 Orders are drawn from the seed and the epoch's number alone, so that a resumed job uses the same
 batches.

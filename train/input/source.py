@@ -1,4 +1,4 @@
-"""Where a rank's samples come from: the class `SampleSource`, and its default, samples that are
+"""Sources of a rank's samples: the class `SampleSource`, and its default, samples that are
 simulated.
 
 A job makes one source (`source_of`), which brings samples to data.directory (`prepare`) before
@@ -74,7 +74,7 @@ class TrainingSet:
 
 
 class SampleSource:
-    """Where a rank's samples come from: by default data.directory, where they are read from the
+    """Source of a rank's samples: by default data.directory, where they are read from the
     disk.
 
     Several threads call `view` and `read_part` at once.

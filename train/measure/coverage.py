@@ -1,4 +1,4 @@
-"""How often errors are within a multiple of their stated deviation."""
+"""Share of errors that are within a multiple of their stated deviation."""
 
 import numpy as np
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12

@@ -53,7 +53,7 @@ ONE_AXIS = ("cosmoflow",)
 
 
 class DivisionSettings(Protocol):
-    """How samples are divided, as the section training.split says it."""
+    """Division of samples, as in the section training.split."""
 
     @property
     def ways(self) -> int:

@@ -32,7 +32,7 @@ class UNet3DConfig(NetworkSection):
 
     @property
     def pools(self) -> int:
-        """How many times the grid is halved."""
+        """Number of times that the grid is halved."""
         return self.levels
 
     @property

@@ -50,7 +50,7 @@ _LARGEST_RATIO = 32  # of unpacked to packed bytes: kernels of which two thirds 
 
 @dataclass(frozen=True)
 class TrainingPosition:
-    """How far a job has come. The names are the keys of a checkpoint's header."""
+    """Progress of a job. The names are the keys of a checkpoint's header."""
 
     step: int = 0  # steps taken
     epoch: int = 0  # whole epochs taken

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # headers are read without Keras
 
 
 class VariableType(NamedTuple):
-    """What a variable of a checkpoint and one of a job must have in common."""
+    """Properties that a variable of a checkpoint and one of a job must have in common."""
 
     name: str
     shape: tuple[int, ...]

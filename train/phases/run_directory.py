@@ -22,7 +22,7 @@ ONE_JOB = "wait for that job to end, or give this one another --run-dir"
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Where a job writes."""
+    """Folder that a job writes."""
 
     path: Path  # the run directory
     home: Path | None  # its copy that outlives the node, if there is one
@@ -30,7 +30,7 @@ class RunDirectory:
 
     @property
     def kept(self) -> Path:
-        """Where the results are after the job."""
+        """Folder that has the results after the job."""
         return self.home or self.path
 
     @property

@@ -109,7 +109,7 @@ class Stage:
 
     @property
     def model_folder(self) -> Path:
-        """Where the calibrated network is packed."""
+        """Folder into which the calibrated network is packed."""
         return self.run_dir / "model" / self.experiment.name
 
     def packed_header(self) -> Header | None:

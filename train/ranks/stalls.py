@@ -32,7 +32,7 @@ class RankState:
 
     @property
     def place(self) -> tuple[int, int]:
-        """How far the rank has come, in the order of steps."""
+        """Progress of the rank, in the order of steps."""
         return self.step, self.phase
 
 

@@ -55,7 +55,7 @@ SIGNS = {"defocus_angstrom": " (of the entrance; underfocus > 0)"}
 
 @dataclass(frozen=True)
 class Usage:
-    """How a network is applied to a file."""
+    """Application of a network to a file."""
 
     answer: str  # what it makes of a file, a sentence
     command: str  # the command, as "reconstruct"

@@ -32,7 +32,7 @@ from .workload import FORWARD_SHARE, LayerTime, StepWorkload, WireType, workload
 
 @dataclass(frozen=True)
 class Division:
-    """How samples are divided."""
+    """Division of samples."""
 
     ways: int  # number of parts
     axis: int = 0  # the divided axis of the grid, from 0

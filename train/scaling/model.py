@@ -1,4 +1,4 @@
-"""How the time per step of data-parallel training grows with the number of ranks: a model of
+"""Growth of the time per step of data-parallel training with the number of ranks: a model of
 Horovod.
 
 The model follows the events of a step. A rank computes for `compute_s`. Its gradients become ready

@@ -1,4 +1,4 @@
-"""How far a job scales, how many ranks to ask for, and how the model compares with published
+"""Scaling of a job, the ranks to ask for, and a comparison of the model with published
 results.
 
 `namsa-train scaling CONFIG` prints this report; see `train.scaling.tables`.

@@ -85,7 +85,7 @@ class Synchronisation:
 
 @dataclass(frozen=True)
 class ScalingReport:
-    """How a job scales; see `train.scaling.report`."""
+    """Scaling of a job; see `train.scaling.report`."""
 
     name: str  # name of the experiment
     machine: str  # name of the machine

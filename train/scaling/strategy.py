@@ -77,7 +77,7 @@ Allreduce = Literal["ring", "tree", "hierarchical"]
 
 @dataclass(frozen=True)
 class Strategy:
-    """How gradients are reduced."""
+    """Reduction of gradients."""
 
     coordination: Coordination  # how ranks agree which gradients are ready
     # number of groups of about equal bytes, which are reduced only when complete; 0 makes no groups

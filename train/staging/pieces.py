@@ -72,7 +72,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class StagingPlan:
-    """Which rank reads and writes which bytes, and when."""
+    """The bytes that each rank reads and writes, and when."""
 
     items: Sequence[Item]  # what moves
     nodes: Nodes  # the ranks of each node

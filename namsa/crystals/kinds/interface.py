@@ -30,7 +30,7 @@ MOST_MULTIPLE = 3  # periods of one crystal that one period of the other may hav
 
 @dataclass(frozen=True)
 class PartnerFit:
-    """How a partner fits into part of a cell."""
+    """Fit of a partner into part of a cell."""
 
     fit: CellFit  # the partner's own cell, as large as its part
     start_angstrom: float  # where the part begins along the axis, Å; it ends at the cell's face

@@ -52,7 +52,7 @@ class Format(Protocol):
 
     @property
     def SUFFIXES(self) -> tuple[str, ...]:
-        """How names of its files end."""
+        """Endings of its files' names."""
 
     def recognises(self, path: Path, head: bytes, /) -> bool:
         """Returns whether a file of these first bytes is of the format."""

@@ -1,4 +1,4 @@
-"""What the workers of ptychography share, each in an environment of its own; see `../rivals.py`.
+"""Jobs of the workers of ptychography, each in an environment of its own; see `../rivals.py`.
 
 A worker reads one JSON job per line and answers each with one JSON line: "cpu_seconds", of all
 threads, up to each of the job's iterations, and "losses" of every iteration. It writes the job's

@@ -188,7 +188,7 @@ def read_evaluation(path: Path) -> Evaluation:
 
 
 class TargetQuantity(NamedTuple):
-    """How an image is named in results."""
+    """Name of an image in results."""
 
     words: str
     unit: str

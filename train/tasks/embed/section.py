@@ -6,7 +6,7 @@ from namsa.config.loading import Section
 
 
 class Embed(Section):
-    """How patterns become a few numbers, and what the numbers are compared with."""
+    """Embedding of patterns in a few numbers, and what it is compared with."""
 
     divergence_weight: float = Field(
         1.0,

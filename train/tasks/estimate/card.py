@@ -119,7 +119,7 @@ def _mean_error(scores: Mapping[str, QuantityScores], evaluation: Evaluation) ->
 
 
 def _errors(calibration: EstimateCalibration) -> DocumentSection:
-    """How the errors were calibrated, and what they cover."""
+    """Calibration of the errors, and what they cover."""
     test = calibration.get("test", {})
     rows = []
     for name, factors in calibration["quantities"].items():

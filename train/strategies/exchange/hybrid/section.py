@@ -15,7 +15,7 @@ Members = tuple[int, ...]  # ranks, in order
 
 @dataclass(frozen=True)
 class HybridPlan:
-    """Which ranks reduce together."""
+    """Ranks that reduce together."""
 
     nodes: tuple[Members, ...]  # the ranks of each node, as many in each
     leaders: int  # number of leaders per node, the first of its ranks

@@ -1,4 +1,4 @@
-"""Which rank owns which variable, and the messages between owners and the others.
+"""The rank that owns each variable, and the messages between owners and the others.
 
 Whole variables are assigned, so that the norms of layers, which LARS takes, need no message.
 Horovod's alltoall sends a gradient to its owner alone, which takes the sum in the order of ranks:

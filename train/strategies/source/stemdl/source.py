@@ -47,7 +47,7 @@ SAME = 1e-6  # relative difference of two numbers that count as one
 
 
 class ListedSample(NamedTuple):
-    """Where a sample is, and its entry in the manifest."""
+    """Place of a sample, and its entry in the manifest."""
 
     file: Path
     name: str  # in the file

@@ -12,7 +12,7 @@ from ..results import ComparedScores, MetricName, Scores
 
 
 class Metric(NamedTuple):
-    """How a score is written."""
+    """Notation of a score."""
 
     key: MetricName  # key of the score; see `train.tasks.density.results.Scores`
     title: str  # its name in the report

@@ -37,7 +37,7 @@ def restored(images: Array, symmetry: int) -> Array:
 
 
 class ChannelMirror(NamedTuple):
-    """How a symmetry exchanges channels: channel i of the mirrored window is `signs[i]` times
+    """Exchange of channels by a symmetry: channel i of the mirrored window is `signs[i]` times
     channel `order[i]`.
     """
 

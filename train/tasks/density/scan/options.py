@@ -20,7 +20,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class ReconstructionOptions:
-    """How a scan is reconstructed.
+    """Options of a reconstruction.
 
     Attributes:
         passes: Predictions with dropout per symmetry. `None` takes none if there are several

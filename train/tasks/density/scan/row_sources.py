@@ -21,7 +21,7 @@ POLL_S = 0.2  # between looks at a file
 
 
 class RowSource(Protocol):
-    """Where rows come from while a scan is recorded."""
+    """Source of rows while a scan is recorded."""
 
     def describe(self) -> Recording:
         """Returns what is known of the whole scan, whose patterns are not read; waits for the first

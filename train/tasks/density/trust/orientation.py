@@ -49,7 +49,7 @@ def turned_by_half(patterns: Array) -> Array:
 
 
 class OrientationFacts(TypedDict):
-    """How well a scan goes with the detector as stated and otherwise, as a result's file holds it.
+    """Agreement of a scan with the detector as stated and otherwise, as a result's file holds it.
 
     What is explained is a share of the power of the patterns' variation, from 0 to 1.
     """

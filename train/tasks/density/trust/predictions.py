@@ -26,7 +26,7 @@ class TrainedEnsemble(NamedTuple):
 
     @property
     def method(self) -> str:
-        """How the predictions are made, in words."""
+        """Description of how the predictions are made."""
         passes = f", {self.views.passes} passes with dropout each" if self.views.passes else ""
         predicted = " with predicted errors" if self.predicts_its_error else ""
         return f"{len(self.views.symmetries)} symmetries{passes}{predicted}"
