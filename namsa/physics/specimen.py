@@ -6,15 +6,16 @@ therefore integrates to the specimen's number of electrons.
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import ase
 import numpy as np
 
+from namsa.base.arrays import Integers
 from namsa.physics import finite, potential
 from namsa.physics.backend import available_cores
 from namsa.physics.bonding import Bonding
@@ -104,89 +105,114 @@ def build(
     on_slice: Callable[[int, int], None] = lambda done, total: None,
 ) -> SlicedSpecimen:
     """Slices atoms along z and computes each distinct slice once."""
-    atom_arrays = atom_list(atoms)
-    depth = float(atoms.cell.lengths()[2])
-    centred = isinstance(plan, SlicePlan)
-    if not isinstance(plan, SlicePlan):
-        plan = equal_slices(atom_arrays.z, depth, plan)
-    n_slices = plan.count
-    heights = _heights(plan, centred)
-    faces: list[AtomList] = []
-    face_of = np.zeros(n_slices + 1, dtype=np.int64)
-    if projection == "finite":
-        edges = plan.faces_angstrom
-        if edges is None:
-            edges = np.linspace(0, depth, n_slices + 1)
-        else:  # displaced atoms are where they are
-            inside = slice_between(atom_arrays.z, edges)
-            plan = replace(plan, slice_of_atom=inside)
-        faces, face_of = finite.faces(atom_arrays, edges, table)
-    faces_of_slice = list(itertools.pairwise(face_of.tolist()))
-    marks = _marks(faces_of_slice, heights, bonding)
-    distinct, order = potential.distinct_slices(atom_arrays, plan, marks)
+    listed = atom_list(atoms)
+    depth_angstrom = float(atoms.cell.lengths()[2])
+    cut = _cut(listed, depth_angstrom, plan, projection, table)
+    marks = _marks(cut.faces_of_slice, cut.heights, bonding)
+    distinct, order = potential.distinct_slices(listed, cut.plan, marks)
 
-    fine = grid.refined(int(atom_arrays.numbers.max(initial=0)))
+    fine = grid.refined(int(listed.numbers.max(initial=0)))
     builder = _SliceBuilder(
         grid=grid,
         fine=fine,
-        factors=potential.element_factors(atom_arrays.numbers, fine, table, xp),
+        factors=potential.element_factors(listed.numbers, fine, table, xp),
         antialias=xp.asarray(grid.antialias()),
         sigma=sigma,
         table=table,
         dtype=dtype,
         xp=xp,
     )
-    depths = depths or [n_slices]
+    depths = depths or [cut.plan.count]
     sums_up_to = [builder.no_sums() for _ in depths]
     transmissions: list[Array] = []
     with ThreadPoolExecutor(builder.threads()) as pool:
-        # Faces are submitted before the slices that wait for them, and run first: there is no
-        # deadlock.
-        moved = builder.submit_moved(pool, faces)
-
-        def project(index: int) -> tuple[dict[int, Array], Array]:
-            representative = int(np.argmax(order == index))
-            across_faces = None
-            if moved:
-                begins, ends = faces_of_slice[representative]
-                across_faces = moved[ends].result() - moved[begins].result()
-            bonds = None
-            if bonding:
-                bonds = bonding.potential(fine, *heights[representative])
-            return builder.project(distinct[index], across_faces, bonds)
-
-        for index, (sums, transmission) in enumerate(pool.map(project, range(len(distinct)))):
+        projected = builder.project_all(pool, distinct, order, cut, bonding)
+        for index, (sums, transmission) in enumerate(projected):
             transmissions.append(transmission)
             for up_to, totals in zip(depths, sums_up_to, strict=True):
-                count = np.count_nonzero(order[:up_to] == index)
-                if count:
-                    for element, total in sums.items():
-                        totals[element] += count * total
+                _add_repeated(totals, sums, np.count_nonzero(order[:up_to] == index))
             on_slice(index + 1, len(distinct))
 
-    electrons = potential.element_factors(atom_arrays.numbers, grid, table, xp, xray)
-    factors = potential.element_factors(atom_arrays.numbers, grid, table, xp)
+    densities, potentials = _project_fields(
+        sums_up_to, depths, cut.heights, listed, grid, table, bonding, xp
+    )
+    by_depth = None
+    if depth_bins > 1:
+        by_depth = density_by_depth(listed, depth_angstrom, grid, depth_bins, table, xp)
+        if bonding:
+            edges = np.linspace(cut.heights[0][0], cut.heights[-1][1], depth_bins + 1)
+            by_depth += _bonds_by_depth(bonding, grid, edges.tolist(), xp)
+    slices = Slices(transmissions, order, *cut.plan.distinct_thicknesses())
+    return SlicedSpecimen(slices, densities, potentials, by_depth)
+
+
+class _Cut(NamedTuple):
+    """The slices of a specimen, and what crosses the faces between them."""
+
+    plan: SlicePlan
+    heights: list[tuple[float, float]]  # between which bonds change what a slice has, Å
+    faces: list[AtomList]  # the atoms across each distinct face; none with "infinite"
+    faces_of_slice: list[tuple[int, int]]  # indices of the two faces of each slice
+
+
+def _cut(
+    atoms: AtomList,
+    depth_angstrom: float,
+    plan: SlicePlan | float,
+    projection: Projection,
+    table: Table,
+) -> _Cut:
+    """Returns where a specimen is cut; arguments as for `build`."""
+    if isinstance(plan, SlicePlan):
+        heights = _heights(plan, centred=True)
+    else:
+        plan = equal_slices(atoms.z, depth_angstrom, plan)
+        heights = _heights(plan, centred=False)
+    if projection != "finite":
+        return _Cut(plan, heights, [], [(0, 0)] * plan.count)
+    edges = plan.faces_angstrom
+    if edges is None:
+        edges = np.linspace(0, depth_angstrom, plan.count + 1)
+    else:  # displaced atoms are where they are
+        plan = replace(plan, slice_of_atom=slice_between(atoms.z, edges))
+    faces, face_indices = finite.faces(atoms, edges, table)
+    return _Cut(plan, heights, faces, list(itertools.pairwise(face_indices.tolist())))
+
+
+def _add_repeated(totals: dict[int, Array], sums: dict[int, Array], count: int) -> None:
+    """Adds the structure sums of a slice that occurs `count` times to the totals."""
+    if not count:
+        return
+    for element, of_element in sums.items():
+        totals[element] += count * of_element
+
+
+def _project_fields(
+    sums_up_to: Sequence[dict[int, Array]],  # structure sums up to each depth
+    depths: Sequence[int],  # numbers of slices
+    heights: Sequence[tuple[float, float]],  # of `_Cut`
+    atoms: AtomList,
+    grid: Grid,
+    table: Table,
+    bonding: Bonding | None,
+    xp: ModuleType,
+) -> tuple[list[Array], list[Array]]:
+    """Returns the projected densities and the projected potentials up to each depth."""
+    electrons = potential.element_factors(atoms.numbers, grid, table, xp, xray)
+    factors = potential.element_factors(atoms.numbers, grid, table, xp)
+    start = heights[0][0]
     densities = []
     potentials = []
     for up_to, sums in zip(depths, sums_up_to, strict=True):
-        start = heights[0][0]
-        stop = heights[up_to - 1][1]
         density = potential.field(sums, electrons, grid, xp)
         projected = potential.POTENTIAL_CONSTANT * potential.field(sums, factors, grid, xp)
         if bonding:
+            stop = heights[up_to - 1][1]
             density += xp.asarray(bonding.density(grid, start, stop))
             projected += xp.asarray(bonding.potential(grid, start, stop))
         densities.append(density)
         potentials.append(projected)
-    by_depth = None
-    if depth_bins > 1:
-        by_depth = density_by_depth(atom_arrays, depth, grid, depth_bins, table, xp)
-        if bonding:
-            edges = np.linspace(heights[0][0], heights[-1][1], depth_bins + 1)
-            by_depth += _bonds_by_depth(bonding, grid, edges.tolist(), xp)
-    return SlicedSpecimen(
-        Slices(transmissions, order, *plan.distinct_thicknesses()), densities, potentials, by_depth
-    )
+    return densities, potentials
 
 
 @dataclass(frozen=True)
@@ -237,6 +263,32 @@ class _SliceBuilder:
             return finite.moved_across_face(face, shells, self.fine, self.real, self.xp)
 
         return [pool.submit(move, face) for face in faces]
+
+    def project_all(
+        self,
+        pool: ThreadPoolExecutor,
+        distinct: Sequence[AtomList],  # the atoms of each distinct slice
+        order: Integers,  # the index of each slice among them
+        cut: _Cut,
+        bonding: Bonding | None,
+    ) -> Iterator[tuple[dict[int, Array], Array]]:
+        """Submits all distinct slices; returns their results of `project` in order."""
+        # Faces are submitted before the slices that wait for them, and run first: there is no
+        # deadlock.
+        moved = self.submit_moved(pool, cut.faces)
+
+        def project(index: int) -> tuple[dict[int, Array], Array]:
+            representative = int(np.argmax(order == index))
+            across_faces = None
+            if moved:
+                begins, ends = cut.faces_of_slice[representative]
+                across_faces = moved[ends].result() - moved[begins].result()
+            bonds = None
+            if bonding:
+                bonds = bonding.potential(self.fine, *cut.heights[representative])
+            return self.project(distinct[index], across_faces, bonds)
+
+        return pool.map(project, range(len(distinct)))
 
     def project(
         self, atoms: AtomList, across_faces: Array | None, bonds: Array | None
