@@ -11,6 +11,7 @@ an amorphous layer of 3 Å, were wrong by 0 to 0.8 %.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,7 @@ MOST_PIXELS = 6000  # of the ring; of a larger one, every n-th is used
 THRESHOLDS = np.linspace(0.05, 0.9, 86)  # of the brightest pixels, at which the first guess is made
 LARGEST_ERROR = 0.1  # of centre and radius, in radii, up to which the edge counts as that of a disk
 SMALLEST_RADIUS = 2.5  # pixels; below it, there is no inside
+PARAMETER_SCALES = np.array([1.0, 1.0, 1.0, 0.1, 0.1, 0.3, 0.3, 0.3])  # of the steps of the fit
 
 
 @dataclass(frozen=True)
@@ -191,9 +193,8 @@ def fit_disk(
                 f"{len(rows)} usable pixels are at the bright disk's edge: too few to fit an "
                 "ellipse"
             )
-        parameters, covariance = _fit(
-            pattern[rows, columns], rows, columns, parameters, free, rounds
-        )
+        pixels = _Ring(pattern[rows, columns], rows, columns)
+        parameters, covariance = _fit(pixels, parameters, free, rounds)
     disk = Disk(parameters, covariance)
     if not disk.errors[:3].max() < LARGEST_ERROR * disk.radius:
         raise InputError(
@@ -222,57 +223,37 @@ def _steepest(pattern: Floats, centre: Pair, radius: float) -> Floats:
     return parameters
 
 
+class _Ring(NamedTuple):
+    """The pixels that are fitted, each array `(n,)`."""
+
+    values: Floats
+    rows: npt.NDArray[np.intp]
+    columns: npt.NDArray[np.intp]
+
+
 def _fit(
-    values: Floats,
-    rows: npt.NDArray[np.intp],
-    columns: npt.NDArray[np.intp],
-    start: Floats,
-    free: npt.NDArray[np.intp],
-    rounds: int,
+    ring: _Ring, start: Floats, free: npt.NDArray[np.intp], rounds: int
 ) -> tuple[Floats, Floats]:
     """Returns the parameters, of which those in `free` are fitted, and their covariance."""
-    y = (rows - start[0]) / start[2]
-    x = (columns - start[1]) / start[2]
-    terms = np.stack([np.ones_like(y), y, x], axis=1)
-    scale = values.std() or 1.0
-    weights = np.ones(len(values))
+    terms = _polynomials(ring, start)
+    scaled = ring.values / (ring.values.std() or 1.0)
+    weights = np.ones(len(scaled))
 
     def residuals(fitted: Floats) -> Floats:
-        p = start.copy()
-        p[free] = fitted
-        v = stretch(-p[3], -p[4]) @ np.stack([rows - p[0], columns - p[1]])
-        step = edge(np.hypot(*v) - p[2], p[5], p[6], p[7])[:, None]
-        design = (
-            np.concatenate([terms[:, :INSIDE] * step, terms[:, :OUTSIDE] * (1 - step)], axis=1)
-            * weights[:, None]
-        )
-        target = values / scale * weights
-        # A small ridge keeps the polynomials determined where one side has hardly any pixels.
-        normal = design.T @ design + 1e-9 * np.eye(design.shape[1])
-        return np.asarray(target - design @ np.linalg.solve(normal, design.T @ target))
+        parameters = start.copy()
+        parameters[free] = fitted
+        return _weighted_residuals(parameters, ring, terms, scaled, weights)
 
-    low = np.array([-np.inf, -np.inf, 0.5 * start[2], -0.4, -0.4, 0.2, 0.02, 0.02])[free]
-    high = np.array(
-        [
-            np.inf,
-            np.inf,
-            1.7 * start[2],
-            0.4,
-            0.4,
-            0.6 * start[2],
-            0.15 * start[2],
-            0.15 * start[2],
-            0.15 * start[2],
-        ]
-    )[free]
-    scale_of = np.array([1.0, 1.0, 1.0, 0.1, 0.1, 0.3, 0.3, 0.3])
+    low, high = _bounds(start[2])
+    low = low[free]
+    high = high[free]
     best = np.clip(start[free], low, high)
     for _ in range(rounds):
         solution = least_squares(
             residuals,
             best,
             bounds=(low, high),
-            x_scale=scale_of[free],
+            x_scale=PARAMETER_SCALES[free],
             ftol=1e-7,
             xtol=1e-6,
             max_nfev=40,
@@ -281,28 +262,71 @@ def _fit(
         plain = solution.fun / weights
         spread = 1.4826 * np.median(np.abs(plain)) or 1.0
         weights = np.sqrt(1 / np.maximum(1, np.abs(plain) / (3 * spread)))
-    # Residuals are correlated along the edge: their contributions are added up by sector first.
-    azimuth = np.arctan2(rows - start[0], columns - start[1])
-    sector = ((azimuth + np.pi) / (2 * np.pi) * SECTORS).astype(int) % SECTORS
-    slopes = np.asarray(solution.jac)
-    scores = slopes * solution.fun[:, None]
+    parameters = start.copy()
+    parameters[free] = best
+    covariance = np.zeros((len(start), len(start)))
+    sector = _sectors(ring, start)
+    covariance[np.ix_(free, free)] = _sandwich(np.asarray(solution.jac), solution.fun, sector)
+    model = _model_errors(parameters, start[2])
+    covariance[range(5), range(5)] += np.where(np.isin(np.arange(5), free), model**2, 0)
+    return parameters, covariance
+
+
+def _polynomials(ring: _Ring, start: Floats) -> Floats:
+    """Returns 1, y and x of each pixel, `(n, 3)`, in radii from the centre."""
+    y = (ring.rows - start[0]) / start[2]
+    x = (ring.columns - start[1]) / start[2]
+    return np.stack([np.ones_like(y), y, x], axis=1)
+
+
+def _weighted_residuals(
+    parameters: Floats, ring: _Ring, terms: Floats, scaled: Floats, weights: Floats
+) -> Floats:
+    """Returns what the polynomials inside and outside of the ellipse, fitted by linear least
+    squares, leave of the scaled values.
+    """
+    centre_y, centre_x, radius, a, b, width, inner, outer = parameters
+    v = stretch(-a, -b) @ np.stack([ring.rows - centre_y, ring.columns - centre_x])
+    step = edge(np.hypot(*v) - radius, width, inner, outer)[:, None]
+    inside = terms[:, :INSIDE] * step
+    outside = terms[:, :OUTSIDE] * (1 - step)
+    design = np.concatenate([inside, outside], axis=1) * weights[:, None]
+    target = scaled * weights
+    # A small ridge keeps the polynomials determined where one side has hardly any pixels.
+    normal = design.T @ design + 1e-9 * np.eye(design.shape[1])
+    return np.asarray(target - design @ np.linalg.solve(normal, design.T @ target))
+
+
+def _bounds(radius: float) -> tuple[Floats, Floats]:
+    """Returns the least and the largest value of each parameter, from the radius at the start."""
+    decay = 0.15 * radius
+    low = np.array([-np.inf, -np.inf, 0.5 * radius, -0.4, -0.4, 0.2, 0.02, 0.02])
+    high = np.array([np.inf, np.inf, 1.7 * radius, 0.4, 0.4, 0.6 * radius, decay, decay])
+    return low, high
+
+
+def _sectors(ring: _Ring, start: Floats) -> npt.NDArray[np.int_]:
+    """Returns the sector of azimuth of each pixel, `(n,)`."""
+    azimuth = np.arctan2(ring.rows - start[0], ring.columns - start[1])
+    return ((azimuth + np.pi) / (2 * np.pi) * SECTORS).astype(int) % SECTORS
+
+
+def _sandwich(slopes: Floats, residuals: Floats, sector: npt.NDArray[np.int_]) -> Floats:
+    """Returns the covariance of the fitted parameters, `(m, m)`.
+
+    Residuals are correlated along the edge: their contributions are added up by sector first.
+    """
+    scores = slopes * residuals[:, None]
     summed = np.stack([scores[sector == n].sum(axis=0) for n in range(SECTORS)])
     inverse = np.linalg.pinv(slopes.T @ slopes)
     used = len(np.unique(sector))
-    parameters = start.copy()
-    covariance = np.zeros((len(start), len(start)))
-    parameters[free] = best
-    covariance[np.ix_(free, free)] = (
-        inverse @ (summed.T @ summed) @ inverse * used / max(used - len(free), 1)
-    )
+    freedom = max(used - slopes.shape[1], 1)
+    return np.asarray(inverse @ (summed.T @ summed) @ inverse * used / freedom)
+
+
+def _model_errors(parameters: Floats, start_radius: float) -> Floats:
+    """Returns the errors of the model, of centre, radius and ellipse, `(5,)`: see the module."""
     blur = MODEL_ERROR * (parameters[6] + parameters[7])
-    blurred = np.hypot(blur, LEAST_RELATIVE_ERROR * parameters[2])
-    model = np.hypot(LEAST_ERROR, [blur / 3, blur / 3, blurred, blur / 3, blur / 3]) / [
-        1,
-        1,
-        1,
-        start[2],
-        start[2],
-    ]
-    covariance[range(5), range(5)] += np.where(np.isin(np.arange(5), free), model**2, 0)
-    return parameters, covariance
+    of_radius = np.hypot(blur, LEAST_RELATIVE_ERROR * parameters[2])
+    pixels = np.hypot(LEAST_ERROR, [blur / 3, blur / 3, of_radius, blur / 3, blur / 3])
+    return np.asarray(pixels / [1, 1, 1, start_radius, start_radius])
