@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from namsa.base.provenance_values import Provenance
 from namsa.engines import dispatch, prism
 from namsa.engines.expected_time import interpolated_work, time_note
 from namsa.engines.exposure import Exposure, expose
@@ -16,14 +17,17 @@ from namsa.engines.interpolated_prism import (
     interpolated,
     window_doubt,
 )
+from namsa.engines.prism import MethodName
 from namsa.engines.wave_recorder import WaveRecorder, check_waves
+from namsa.physics.grid import Grid
+from namsa.physics.optics import BeamSettings
 from namsa.physics.potential import Slices
 from namsa.samples.sample import Sample
 from namsa.sampling import measurement
 from namsa.sampling.slicing import Slicing, plan_slices, requirement_of
 from namsa.sampling.snapshots import Snapshots
 from namsa.setup import checks, provenance
-from namsa.setup.scan import probe_positions
+from namsa.setup.scan import ProbePositions, probe_positions
 from namsa.setup.settings import SimulationSettings
 
 
@@ -99,23 +103,8 @@ class SimulationPlan:
         """
         slicing = self.slicing
         exposure = self.exposure
-        setup = exposure.setup
-        positions = exposure.positions
-        recorder = None
-        if self.settings.waves:
-            check_waves(self.settings.simulation, sink is not None)
-            recorder = WaveRecorder(
-                slicing.grid,
-                slicing.configurations,
-                len(setup.modes),
-                len(positions),
-                slicing.dtype,
-            )
-            setup = replace(setup, implementation=recorder.implementation)
-        elif self.settings.simulation.interpolation > 1:
-            exact = setup.implementation
-            factor = self.settings.simulation.interpolation
-            setup = replace(setup, implementation=interpolated(exact, exposure.beams, factor))
+        recorder = self._recorder(sink is not None)
+        setup = self._setup(recorder)
         sink = sink or MemorySink()
         self._begin(sink)
         finish = partial(exposure.finish, configurations=slicing.configurations)
@@ -125,7 +114,7 @@ class SimulationPlan:
             dispatch.fill(
                 sink,
                 configuration,
-                positions,
+                exposure.positions,
                 setup,
                 slices,
                 self.reuse,
@@ -134,26 +123,56 @@ class SimulationPlan:
             )
 
         fields = slicing.average(scatter, on_progress, depth_bins=self.settings.depth_bins)
-        described = provenance.describe(
+        return Sample(
+            sink.patterns(),
+            fields.densities[-1],
+            fields.projected_potentials[-1],
+            self._provenance(),
+            density_by_depth=fields.density_by_depth,
+            waves=recorder.waves if recorder else None,
+        )
+
+    def _recorder(self, has_sink: bool) -> WaveRecorder | None:
+        """Returns what keeps the exit waves; `None` if they are not asked for."""
+        if not self.settings.waves:
+            return None
+        check_waves(self.settings.simulation, has_sink)
+        slicing = self.slicing
+        return WaveRecorder(
+            slicing.grid,
+            slicing.configurations,
+            len(self.exposure.setup.modes),
+            len(self.exposure.positions),
+            slicing.dtype,
+        )
+
+    def _setup(self, recorder: WaveRecorder | None) -> dispatch.OpticalSetup:
+        """Returns the optics, with the engine that records waves or adds up plane waves."""
+        setup = self.exposure.setup
+        if recorder:
+            return replace(setup, implementation=recorder.implementation)
+        factor = self.settings.simulation.interpolation
+        if factor > 1:
+            implementation = interpolated(setup.implementation, self.exposure.beams, factor)
+            return replace(setup, implementation=implementation)
+        return setup
+
+    def _provenance(self) -> Provenance:
+        """Returns the provenance of the sample."""
+        slicing = self.slicing
+        setup = self.exposure.setup
+        return provenance.describe(
             self._arguments(),
             slicing.grid,
             wavelength=setup.beam.wavelength,
             atoms=slicing.atom_counts,
-            positions=positions,
+            positions=self.exposure.positions,
             thickness_angstrom=slicing.thickness_angstrom,
             slices=slicing.slices,
             coherent_probes=len(setup.modes),
             backend=slicing.xp.__name__,
             warnings=self.warnings,
             evidence=slicing.accuracy_evidence(),
-        )
-        return Sample(
-            sink.patterns(),
-            fields.densities[-1],
-            fields.projected_potentials[-1],
-            described,
-            density_by_depth=fields.density_by_depth,
-            waves=recorder.waves if recorder else None,
         )
 
     def _begin(self, sink: PatternSink) -> None:
@@ -210,18 +229,8 @@ def _plan_of(slicing: Slicing) -> SimulationPlan:
         slicing.xp,
     )
     setup = exposure.setup
-    method = settings.simulation.method
-    engine = setup.implementation.name
-    if settings.waves:
-        check_waves(settings.simulation, has_sink=False)
-        method = "multislice"
-        engine = "plain"
-    interpolation = settings.simulation.interpolation
-    check_interpolation(interpolation, slicing.grid.shape, method)
-    if interpolation > 1:
-        method = "multislice"  # of plane waves, which the interpolated engine adds up
     reuse = prism.choose(
-        method,
+        _propagated_by(settings, slicing.grid),
         slicing.slices,
         probes.positions,
         len(setup.modes),
@@ -231,43 +240,63 @@ def _plan_of(slicing: Slicing) -> SimulationPlan:
     )
 
     # ---- What was chosen, and what is doubtful about it
+    interpolates = settings.simulation.interpolation > 1
     chosen = {
-        "engine": engine,
-        "method": "prism" if reuse or interpolation > 1 else "multislice",
+        "engine": "plain" if settings.waves else setup.implementation.name,
+        "method": "prism" if reuse or interpolates else "multislice",
     }
-    texts = checks.warning_texts(
-        slicing.grid,
-        setup.beam,
-        slicing.thickness_angstrom,
-        slicing.equal_slices_angstrom,
-        settings.detector,
-        probes.positions,
-    )
-    texts += checks.fine_steps(probes.step_angstrom, setup.beam)
-    if interpolation > 1:
-        doubt = window_doubt(slicing.grid, setup.beam, slicing.thickness_angstrom, interpolation)
-        texts += [doubt] if doubt else []
-        if settings.judged:
-            accuracy = settings.simulation.accuracy
-            doubt = approximation(slicing.grid, setup.beam, interpolation, accuracy)
-            texts += [doubt] if doubt else []
-    if settings.simulation.propagator == "paraxial":
-        texts += checks.paraxial_doubts(
-            setup.beam.wavelength,
-            slicing.thickness_angstrom,
-            requirement_of(settings, slicing.grid.extent_angstrom).reach_mrad,
-        )
-    inaccuracy = slicing.inaccuracy()
-    if inaccuracy:
-        texts.append(inaccuracy)
     return SimulationPlan(
         settings=replace(
-            slicing.settings,
+            settings,
             simulation=settings.simulation.model_copy(update=chosen),
             scan_shape=probes.scan_shape,
         ),
         slicing=slicing,
         exposure=exposure,
         reuse=reuse,
-        warnings=(*slicing.warnings, *texts),
+        warnings=(*slicing.warnings, *_warnings(slicing, setup.beam, probes)),
     )
+
+
+def _propagated_by(settings: SimulationSettings, grid: Grid) -> MethodName:
+    """Returns the method by which waves are propagated.
+
+    Raises:
+        InputError: If waves cannot be recorded, or the interpolation does not suit the method or
+            the grid.
+    """
+    simulation = settings.simulation
+    method = simulation.method
+    if settings.waves:
+        check_waves(simulation, has_sink=False)
+        method = "multislice"
+    check_interpolation(simulation.interpolation, grid.shape, method)
+    if simulation.interpolation > 1:
+        return "multislice"  # of plane waves, which the interpolated engine adds up
+    return method
+
+
+def _warnings(slicing: Slicing, beam: BeamSettings, probes: ProbePositions) -> list[str]:
+    """Returns warnings about results that may mislead, other than those of the specimen."""
+    settings = slicing.settings
+    simulation = settings.simulation
+    thickness_angstrom = slicing.thickness_angstrom
+    texts = checks.warning_texts(
+        slicing.grid,
+        beam,
+        thickness_angstrom,
+        slicing.equal_slices_angstrom,
+        settings.detector,
+        probes.positions,
+    )
+    texts += checks.fine_steps(probes.step_angstrom, beam)
+    factor = simulation.interpolation
+    if factor > 1:
+        texts.append(window_doubt(slicing.grid, beam, thickness_angstrom, factor))
+        if settings.judged:
+            texts.append(approximation(slicing.grid, beam, factor, simulation.accuracy))
+    if simulation.propagator == "paraxial":
+        reach_mrad = requirement_of(settings, slicing.grid.extent_angstrom).reach_mrad
+        texts += checks.paraxial_doubts(beam.wavelength, thickness_angstrom, reach_mrad)
+    texts.append(slicing.inaccuracy() or "")
+    return [text for text in texts if text]

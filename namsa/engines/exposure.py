@@ -10,6 +10,7 @@ import numpy as np
 
 from namsa.base.arrays import Array, Booleans, Floats
 from namsa.base.errors import InputError
+from namsa.config.instrument import Microscope
 from namsa.config.response import PRESETS, Response
 from namsa.engines import dispatch
 from namsa.physics import coherence, optics
@@ -82,21 +83,7 @@ def expose(
     microscope = settings.microscope
     simulation = settings.simulation
     detector = settings.detector
-    checks.check_ranges(
-        semiangle_mrad=microscope.semiangle_mrad,
-        beam_tilt_mrad=microscope.beam_tilt_mrad,
-        source_size_angstrom=microscope.source_size_angstrom,
-        focal_spread_angstrom=microscope.focal_spread_angstrom,
-    )
-    optics.check_aberrations(microscope.aberrations)
-    beam = optics.BeamSettings(
-        microscope.energy_ev,
-        microscope.semiangle_mrad,
-        microscope.aberrations,
-        microscope.beam_tilt_mrad,
-        microscope.specimen_tilt_mrad,
-        microscope.aperture_edge,
-    )
+    beam = _beam(microscope)
     averaged_scan = _averaged_scan(settings, grid, beam, probes)
     modes = coherence.modes(
         beam.wavelength,
@@ -140,6 +127,25 @@ def expose(
         pattern_shape=(rows.count, columns.count),
         seed=settings.seed,
         note=_note_of_response(response, electrons),
+    )
+
+
+def _beam(microscope: Microscope) -> optics.BeamSettings:
+    """Returns the lens and the tilts. Raises InputError if a setting is out of its range."""
+    checks.check_ranges(
+        semiangle_mrad=microscope.semiangle_mrad,
+        beam_tilt_mrad=microscope.beam_tilt_mrad,
+        source_size_angstrom=microscope.source_size_angstrom,
+        focal_spread_angstrom=microscope.focal_spread_angstrom,
+    )
+    optics.check_aberrations(microscope.aberrations)
+    return optics.BeamSettings(
+        microscope.energy_ev,
+        microscope.semiangle_mrad,
+        microscope.aberrations,
+        microscope.beam_tilt_mrad,
+        microscope.specimen_tilt_mrad,
+        microscope.aperture_edge,
     )
 
 
