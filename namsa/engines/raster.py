@@ -15,6 +15,7 @@ takes the patterns of that raster, however wide the source is.
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -120,21 +121,7 @@ def sum_patterns(
     xp = array_module(matrix.waves)
     ny, nx = grid.shape
     dtype = matrix.waves.dtype
-    row, column = np.divmod(matrix.beams, nx)
-    lit = np.any([(to_host(probe.lens) != 0)[row, column] for probe in probes], axis=0)
-    starts = np.flatnonzero(np.diff(column, prepend=-1)).tolist()
-    beams_of_column = []  # those plane waves of one kx that any lens lets through
-    for start, stop in itertools.pairwise([*starts, len(column)]):
-        if lit[start:stop].any():
-            beams_of_column.append(slice(start, stop))
-    ky, kx = grid.frequencies()
-    columns = kx[0, [column[beams.start] for beams in beams_of_column]]
-    amplitudes = []
-    for probe in probes:
-        of_lens = probe.lens[xp.asarray(row), xp.asarray(column)]
-        phases_y = np.exp(-2j * np.pi * probe.y[:, None] * ky[row, 0]).astype(dtype)
-        phases_x = np.exp(-2j * np.pi * probe.x[:, None] * columns).astype(dtype)
-        amplitudes.append((xp.asarray(phases_y) * of_lens, xp.asarray(phases_x)))
+    beams_of_column, amplitudes = _amplitudes(matrix, grid, probes)
     rows_y = len(probes[0].y)
     columns_x = len(probes[0].x)
 
@@ -173,6 +160,40 @@ def sum_patterns(
     of_rows = bins_y[:, xp.asarray((y[bounds[:-1]] + ny // 2) % ny)]
     binned = of_rows @ binned_x.reshape(rows_of_pixels, -1)
     return binned.reshape(len(of_rows), columns_x, rows_y, -1)
+
+
+class _ProbeAmplitudes(NamedTuple):
+    """Amplitudes of the plane waves of a coherent probe, by the positions of the raster."""
+
+    by_y: Array  # with the lens, (ry, n), of each plane wave
+    by_x: Array  # (rx, m), of each kx
+
+
+def _amplitudes(
+    matrix: ScatteringMatrix, grid: Grid, probes: Sequence[RasterProbe]
+) -> tuple[list[slice], list[_ProbeAmplitudes]]:
+    """Returns those plane waves of one kx that any lens lets through, as slices of the matrix's,
+    and the amplitudes of each probe.
+    """
+    xp = array_module(matrix.waves)
+    dtype = matrix.waves.dtype
+    row, column = np.divmod(matrix.beams, grid.shape[1])
+    lit = np.any([(to_host(probe.lens) != 0)[row, column] for probe in probes], axis=0)
+    starts = np.flatnonzero(np.diff(column, prepend=-1)).tolist()
+    beams_of_column = []
+    for start, stop in itertools.pairwise([*starts, len(column)]):
+        if lit[start:stop].any():
+            beams_of_column.append(slice(start, stop))
+    ky, kx = grid.frequencies()
+    columns = kx[0, [column[beams.start] for beams in beams_of_column]]
+    amplitudes = []
+    for probe in probes:
+        of_lens = probe.lens[xp.asarray(row), xp.asarray(column)]
+        phases_y = np.exp(-2j * np.pi * probe.y[:, None] * ky[row, 0]).astype(dtype)
+        phases_x = np.exp(-2j * np.pi * probe.x[:, None] * columns).astype(dtype)
+        by_y = xp.asarray(phases_y) * of_lens
+        amplitudes.append(_ProbeAmplitudes(by_y, xp.asarray(phases_x)))
+    return beams_of_column, amplitudes
 
 
 def at_scan(patterns: Array, average: SourceAverage | None) -> Array:
