@@ -83,70 +83,108 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
         parts: Rows, columns and patterns of pieces that cover the scan once, as `read_pieces`
             yields them.
     """
-    sy, sx, dy, dx = shape
-    total = np.zeros((dy, dx))
-    squares = np.zeros((dy, dx))
-    pairs = 0
-    extremes = np.stack([np.full((dy, dx), np.inf), np.full((dy, dx), -np.inf)])
-    at_top = np.zeros((dy, dx), np.int64)
-    missing = np.zeros((dy, dx), np.int64)
-    sums = np.zeros((sy, sx))
-    top = -np.inf
-    negative = 0
-    is_integer = True
-    along_y, along_x, ry, rx = _regions(shape)
-    regions = np.zeros((ry, rx, dy, dx), np.float32)
-    counts = np.zeros((ry, rx))
-    lost = np.zeros((sy, sx), bool)
-    losses = Losses()
+    statistics = _Statistics(shape)
     for rows, columns, stored in parts:
-        repaired = repair_missing(stored, sy * sx)
+        statistics.add(rows, columns, stored)
+    return statistics.result()
+
+
+class _Statistics:
+    """Sums over the pieces of a scan, from which `Survey` follows.
+
+    Args:
+        shape: Shape (sy, sx, dy, dx) of the scan.
+    """
+
+    def __init__(self, shape: tuple[int, int, int, int]) -> None:
+        sy, sx, dy, dx = shape
+        self.patterns = sy * sx
+        self.total = np.zeros((dy, dx))
+        self.squares = np.zeros((dy, dx))  # of differences along the scan, halved
+        self.pairs = 0  # of neighbours along the scan
+        self.extremes = np.stack([np.full((dy, dx), np.inf), np.full((dy, dx), -np.inf)])
+        self.top = -np.inf  # the largest value
+        self.at_top = np.zeros((dy, dx), np.int64)
+        self.missing = np.zeros((dy, dx), np.int64)
+        self.negative = 0
+        self.is_integer = True
+        self.sums = np.zeros((sy, sx))
+        self.along_y, self.along_x, ry, rx = _regions(shape)
+        self.regions = np.zeros((ry, rx, dy, dx), np.float32)
+        self.counts = np.zeros((ry, rx))  # of patterns in each region
+        self.lost = np.zeros((sy, sx), bool)
+        self.losses = Losses()
+
+    def add(self, rows: slice, columns: slice, stored: npt.NDArray[np.float32]) -> None:
+        """Adds a piece of the scan."""
+        repaired = repair_missing(stored, self.patterns)
         patterns = repaired.patterns
         kept = ~repaired.lost
-        lost[rows, columns] = repaired.lost
-        losses.add(Losses.of(repaired, rows, columns))
-        missing += repaired.missing
+        self.lost[rows, columns] = repaired.lost
+        self.losses.add(Losses.of(repaired, rows, columns))
+        self.missing += repaired.missing
+        self.sums[rows, columns] = patterns.sum(axis=(2, 3), dtype=np.float64)
+        self._add_differences(patterns, kept)
+        self._add_to_regions(rows, columns, patterns, kept)
+        if kept.any():
+            values = patterns[kept]
+            self._add_values(values, stored[kept] if repaired.values else values)
+
+    def _add_differences(self, patterns: npt.NDArray[np.float32], kept: Booleans) -> None:
+        """Adds the differences of neighbours along the scan that are not lost."""
         steps = np.diff(patterns, axis=1)[kept[:, 1:] & kept[:, :-1]]
-        squares += np.square(steps, out=steps).sum(axis=0, dtype=np.float64) / 2
-        pairs += len(steps)
-        sums[rows, columns] = patterns.sum(axis=(2, 3), dtype=np.float64)
-        for row, line, of in zip(along_y[rows], patterns, kept, strict=True):
-            for column in np.unique(along_x[columns]):
-                chosen = line[of & (along_x[columns] == column)]
-                regions[row, column] += chosen.sum(axis=0)
-                counts[row, column] += len(chosen)
-        if not kept.any():
-            continue
-        patterns = patterns[kept]
-        total += patterns.sum(axis=0, dtype=np.float64)
-        extremes[0] = np.minimum(extremes[0], patterns.min(axis=0))
-        extremes[1] = np.maximum(extremes[1], patterns.max(axis=0))
-        if extremes[1].max() > top:
-            top = extremes[1].max()
-            at_top[:] = 0
-        at_top += (patterns == top).sum(axis=0)
-        negative += int((patterns < 0).sum())
-        values = stored[kept] if repaired.values else patterns
-        is_integer = is_integer and bool(((values == np.rint(values)) | ~np.isfinite(values)).all())
-    if lost.all():  # a scan of zeros alone
-        lost[:] = False
-        losses = Losses()
-        extremes[:] = 0
-    regions /= np.maximum(counts, 1)[..., None, None]
-    return Survey(
-        mean=total / (sy * sx - lost.sum()),
-        variance=squares / max(pairs, 1),
-        extremes=extremes,
-        at_top=at_top,
-        missing=missing,
-        negative=negative,
-        whole=is_integer,
-        sums=sums,
-        regions=regions,
-        centres=np.stack(np.meshgrid(_middles(along_y), _middles(along_x), indexing="ij"), axis=-1),
-        lost=lost,
-        losses=losses,
-    )
+        self.squares += np.square(steps, out=steps).sum(axis=0, dtype=np.float64) / 2
+        self.pairs += len(steps)
+
+    def _add_to_regions(
+        self, rows: slice, columns: slice, patterns: npt.NDArray[np.float32], kept: Booleans
+    ) -> None:
+        """Adds patterns to the sums of their regions."""
+        region_columns = self.along_x[columns]
+        for row, line, is_kept in zip(self.along_y[rows], patterns, kept, strict=True):
+            for column in np.unique(region_columns):
+                chosen = line[is_kept & (region_columns == column)]
+                self.regions[row, column] += chosen.sum(axis=0)
+                self.counts[row, column] += len(chosen)
+
+    def _add_values(
+        self, patterns: npt.NDArray[np.float32], stored: npt.NDArray[np.float32]
+    ) -> None:
+        """Adds patterns `(n, dy, dx)` that are not lost, and the same as they are stored."""
+        self.total += patterns.sum(axis=0, dtype=np.float64)
+        self.extremes[0] = np.minimum(self.extremes[0], patterns.min(axis=0))
+        self.extremes[1] = np.maximum(self.extremes[1], patterns.max(axis=0))
+        if self.extremes[1].max() > self.top:
+            self.top = self.extremes[1].max()
+            self.at_top[:] = 0
+        self.at_top += (patterns == self.top).sum(axis=0)
+        self.negative += int((patterns < 0).sum())
+        if self.is_integer:
+            whole = (stored == np.rint(stored)) | ~np.isfinite(stored)
+            self.is_integer = bool(whole.all())
+
+    def result(self) -> Survey:
+        """Returns the statistics of all pieces."""
+        if self.lost.all():  # a scan of zeros alone
+            self.lost[:] = False
+            self.losses = Losses()
+            self.extremes[:] = 0
+        self.regions /= np.maximum(self.counts, 1)[..., None, None]
+        middles = (_middles(self.along_y), _middles(self.along_x))
+        return Survey(
+            mean=self.total / (self.patterns - self.lost.sum()),
+            variance=self.squares / max(self.pairs, 1),
+            extremes=self.extremes,
+            at_top=self.at_top,
+            missing=self.missing,
+            negative=self.negative,
+            whole=self.is_integer,
+            sums=self.sums,
+            regions=self.regions,
+            centres=np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1),
+            lost=self.lost,
+            losses=self.losses,
+        )
 
 
 def _middles(numbers: Array) -> Array:
