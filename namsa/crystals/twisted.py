@@ -9,6 +9,7 @@ between them may differ from the one asked for.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import ase
 import numpy as np
@@ -84,44 +85,17 @@ def make_twisted_bilayer(
     turn = np.deg2rad(angle_deg)
     # of rows, counter-clockwise
     rotation = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
-    cells = np.asarray(bottom.cell)[:2, :2], np.asarray(top.cell)[:2, :2] @ rotation
-    lower, upper = (_vectors(cell, longest_angstrom) for cell in cells)
-    below = lower @ cells[0]
-    above = upper @ cells[1]
-    reach = 2 * max_strain * np.linalg.norm(below, axis=1)
-    near = KDTree(above).query_ball_point(below, reach, return_sorted=True)
-    i = np.repeat(np.arange(len(near)), [len(neighbours) for neighbours in near])
-    j = np.concatenate(near).astype(np.int64)
-    order = np.argsort(np.round(np.linalg.norm(below[i], axis=1), 6), kind="stable")[
-        :MOST_COINCIDENCES
-    ]
-    lower = lower[i[order]]
-    upper = upper[j[order]]
-    below = below[i[order]]
-    above = above[j[order]]
-    sides = (below + above) / 2
-    lengths = np.linalg.norm(sides, axis=1)
-    units = sides / np.maximum(lengths, 1e-9)[:, None]
-    handed = np.outer(units[:, 0], units[:, 1]) - np.outer(units[:, 1], units[:, 0])
-    x, y = np.nonzero((np.abs(units @ units.T) <= 3 * max_strain) & (handed > 0))
-    fits = np.maximum(lengths[x], lengths[y]) <= longest_angstrom
-    fits &= (lengths[x] >= lateral_angstrom[1]) & (lengths[y] >= lateral_angstrom[0])
-    x = x[fits]
-    y = y[fits]
-    box = np.zeros((len(x), 2, 2))
-    box[:, 0, 0], box[:, 1, 1] = lengths[x], lengths[y]
-    strain_below, turn_below = _deformation(_rows(below, x, y), box)
-    strain_above, turn_above = _deformation(_rows(above, x, y), box)
-    strain = np.maximum(strain_below, strain_above)
-    area = lengths[x] * lengths[y]
-    atoms = area * (
-        len(bottom) / abs(np.linalg.det(cells[0])) + len(top) / abs(np.linalg.det(cells[1]))
-    )
-    error_deg = np.rad2deg(turn_above - turn_below)
+    bottom_cell = np.asarray(bottom.cell)[:2, :2]
+    top_cell = np.asarray(top.cell)[:2, :2] @ rotation
+    found = _coincidences(bottom_cell, top_cell, longest_angstrom, max_strain)
+    x, y = _right_angled_pairs(found, max_strain, lateral_angstrom, longest_angstrom)
+    fit = _fit_cells(found, x, y)
+    atoms_per_area = len(bottom) / abs(np.linalg.det(bottom_cell))
+    atoms_per_area += len(top) / abs(np.linalg.det(top_cell))
     kept = (
-        (strain <= max_strain)
-        & (np.abs(error_deg) <= max_angle_error_deg)
-        & (atoms <= 1.01 * max_atoms)
+        (fit.strain <= max_strain)
+        & (np.abs(fit.error_deg) <= max_angle_error_deg)
+        & (fit.area * atoms_per_area <= 1.01 * max_atoms)
     )
     indices = np.flatnonzero(kept)
     if not len(indices):
@@ -131,12 +105,87 @@ def make_twisted_bilayer(
             f"{longest_angstrom:g} Å and {max_atoms} atoms: raise one of these, or choose another "
             "angle"
         )
-    best = indices[np.lexsort([np.round(strain[indices], 9), np.round(area[indices], 3)])[0]]
-    x = x[best]
-    y = y[best]
-    sizes = lengths[x], lengths[y]
-    films = _fill(bottom, lower[[x, y]], sizes), _fill(top, upper[[x, y]], sizes)
-    return TwistedBilayer(_stack(*films), angle_deg + float(error_deg[best]), float(strain[best]))
+    by_strain = np.round(fit.strain[indices], 9)
+    by_area = np.round(fit.area[indices], 3)
+    best = indices[np.lexsort([by_strain, by_area])[0]]
+    pair = [x[best], y[best]]
+    sides = (found.lengths[x[best]], found.lengths[y[best]])
+    stacked = _stack(_fill(bottom, found.lower[pair], sides), _fill(top, found.upper[pair], sides))
+    return TwistedBilayer(stacked, angle_deg + float(fit.error_deg[best]), float(fit.strain[best]))
+
+
+class _Coincidences(NamedTuple):
+    """Vectors of the bottom and of the turned top lattice that differ by little, shortest first.
+
+    Lattice vectors are integers, the others Å, all `(n, 2)`.
+    """
+
+    lower: Integers  # of the bottom lattice
+    upper: Integers  # of the top lattice
+    below: Floats  # the vectors of `lower`
+    above: Floats  # the vectors of `upper`
+    sides: Floats  # their means
+    lengths: Floats  # of the means, `(n,)`
+
+
+def _coincidences(
+    bottom_cell: Floats, top_cell: Floats, longest_angstrom: float, max_strain: float
+) -> _Coincidences:
+    """Returns the shortest coincidences of two lattices, whose cells are rows `(2, 2)`, Å."""
+    lower = _vectors(bottom_cell, longest_angstrom)
+    upper = _vectors(top_cell, longest_angstrom)
+    below = lower @ bottom_cell
+    above = upper @ top_cell
+    reach = 2 * max_strain * np.linalg.norm(below, axis=1)
+    near = KDTree(above).query_ball_point(below, reach, return_sorted=True)
+    i = np.repeat(np.arange(len(near)), [len(neighbours) for neighbours in near])
+    j = np.concatenate(near).astype(np.int64)
+    lengths_below = np.round(np.linalg.norm(below[i], axis=1), 6)
+    order = np.argsort(lengths_below, kind="stable")[:MOST_COINCIDENCES]
+    i = i[order]
+    j = j[order]
+    sides = (below[i] + above[j]) / 2
+    lengths = np.linalg.norm(sides, axis=1)
+    return _Coincidences(lower[i], upper[j], below[i], above[j], sides, lengths)
+
+
+def _right_angled_pairs(
+    found: _Coincidences,
+    max_strain: float,
+    lateral_angstrom: tuple[float, float],
+    longest_angstrom: float,
+) -> tuple[Integers, Integers]:
+    """Returns the pairs (x, y) of coincidences at nearly right angles, of allowed lengths."""
+    lengths = found.lengths
+    units = found.sides / np.maximum(lengths, 1e-9)[:, None]
+    handed = np.outer(units[:, 0], units[:, 1]) - np.outer(units[:, 1], units[:, 0])
+    x, y = np.nonzero((np.abs(units @ units.T) <= 3 * max_strain) & (handed > 0))
+    fits = np.maximum(lengths[x], lengths[y]) <= longest_angstrom
+    fits &= (lengths[x] >= lateral_angstrom[1]) & (lengths[y] >= lateral_angstrom[0])
+    return x[fits], y[fits]
+
+
+class _CellFit(NamedTuple):
+    """What the two films take to fit each of n right-angled cells, arrays `(n,)`."""
+
+    area: Floats  # Å²
+    strain: Floats  # the larger one of the two films
+    error_deg: Floats  # what the angle between the films changes by
+
+
+def _fit_cells(found: _Coincidences, x: Integers, y: Integers) -> _CellFit:
+    """Deforms both films to the cells that pairs of coincidences span."""
+    lengths = found.lengths
+    box = np.zeros((len(x), 2, 2))
+    box[:, 0, 0] = lengths[x]
+    box[:, 1, 1] = lengths[y]
+    strain_below, turn_below = _deformation(_rows(found.below, x, y), box)
+    strain_above, turn_above = _deformation(_rows(found.above, x, y), box)
+    return _CellFit(
+        area=lengths[x] * lengths[y],
+        strain=np.maximum(strain_below, strain_above),
+        error_deg=np.rad2deg(turn_above - turn_below),
+    )
 
 
 def _check(top: ase.Atoms, bottom: ase.Atoms, max_strain: float, longest_angstrom: float) -> None:
