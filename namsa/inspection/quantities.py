@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Pair
 from namsa.inspection.descan import Descan
 from namsa.inspection.disk import Disk
 from namsa.inspection.orientation import CERTAIN, Focus, Orientation, find_focus
@@ -50,66 +51,98 @@ def disk_quantities(
     """Returns the numbers that follow from the disk, and from semiangle or pixel as far as they are
     known.
     """
+    pixel = value_of(known, "pixel_mrad")
+    semiangle = value_of(known, "semiangle_mrad")
+    ellipse = {} if _is_circle(disk, pixel) else _ellipse_quantities(disk)
     quantities = {
         "disk_radius_pixels": CalibratedQuantity(
             disk.radius, float(disk.errors[2]), "ellipse fitted to the disk's edge"
-        )
+        ),
+        **_centre_quantities(disk, descan),
+        **ellipse,
     }
-    centre = np.array(disk.centre)
-    error = disk.errors[:2]
-    method = "centre of the ellipse"
-    if descan is not None and descan.significance > 4 and descan.range_pixels > MOVES:
-        centre = descan.centre
-        error = descan.centre_error
-        method = "plane through the disk's centres over the scan"
-        quantities["centre_slope_pixels"] = CalibratedQuantity(
-            _tuples(descan.slope), _tuples(descan.slope_error), method
-        )
-    quantities["centre_pixels"] = CalibratedQuantity(
-        _tuples(centre), _tuples(error), f"{method}, in the middle of the scan"
-    )
-    pixel = value_of(known, "pixel_mrad")
-    semiangle = value_of(known, "semiangle_mrad")
-    by_pixels = (
-        pixel is not None
-        and pixel[0] != pixel[1]
-        and _distortion(disk, pixel) < _error(disk, ELLIPTIC - 1)
-    )
-    if disk.ratio > ELLIPTIC and disk.ratio - 1 > CERTAIN * disk.ratio_error and not by_pixels:
-        axis_error = float(np.rad2deg(disk.ratio_error / (2 * (disk.ratio - 1))))
-        quantities["ellipse_ratio"] = CalibratedQuantity(
-            disk.ratio, disk.ratio_error, "ellipse fitted to the disk's edge"
-        )
-        quantities["ellipse_axis_deg"] = CalibratedQuantity(
-            disk.axis_deg, axis_error, "ellipse fitted to the disk's edge"
-        )
-    relative = float(disk.errors[2]) / disk.radius
     if pixel is not None:
         mean = float(np.sqrt(pixel[0] * pixel[1]))
         _note_shape(disk, pixel, notes)
-        if "ellipse_ratio" in quantities:  # which holds all of the difference between y and x
+        if ellipse:  # which holds all of the difference between y and x
             quantities["pixel_mrad"] = replace(known["pixel_mrad"], value=(mean, mean))
-        measured = mean * disk.radius
-        if semiangle is None:
-            quantities["semiangle_mrad"] = CalibratedQuantity(
-                measured, measured * relative, "disk's radius times the pixel"
-            )
-        elif abs(measured / semiangle - 1) > max(DISAGREE, CERTAIN * relative):
-            notes.append(
-                f"the disk's radius is {measured:.4g} ± {measured * relative:.2g} mrad by the "
-                f"stated pixel, the stated semiangle {semiangle:.4g} mrad: one of the two is wrong"
-            )
+        quantities |= _semiangle_of(disk, mean, semiangle, notes)
     elif semiangle is not None:
-        size = semiangle / disk.radius
-        quantities["pixel_mrad"] = CalibratedQuantity(
-            (size, size), (size * relative, size * relative), "semiangle over the disk's radius"
-        )
+        quantities["pixel_mrad"] = _pixel_of(disk, semiangle)
     else:
         notes.append(
             "pixel and semiangle: only their ratio is known from the disk: give --semiangle-mrad "
             "or --pixel-mrad"
         )
     return quantities
+
+
+def _centre_quantities(disk: Disk, descan: Descan | None) -> dict[str, CalibratedQuantity]:
+    """Returns the disk's centre, and its movement over the scan where that is significant."""
+    in_the_middle = "in the middle of the scan"
+    if descan is None or descan.significance <= 4 or descan.range_pixels <= MOVES:
+        return {
+            "centre_pixels": CalibratedQuantity(
+                _tuples(disk.centre),
+                _tuples(disk.errors[:2]),
+                f"centre of the ellipse, {in_the_middle}",
+            )
+        }
+    method = "plane through the disk's centres over the scan"
+    return {
+        "centre_slope_pixels": CalibratedQuantity(
+            _tuples(descan.slope), _tuples(descan.slope_error), method
+        ),
+        "centre_pixels": CalibratedQuantity(
+            _tuples(descan.centre), _tuples(descan.centre_error), f"{method}, {in_the_middle}"
+        ),
+    }
+
+
+def _is_circle(disk: Disk, pixel_mrad: Pair | None) -> bool:
+    """Whether the disk is a circle, in pixels or, if these are known and not square, in angles."""
+    if disk.ratio <= ELLIPTIC or disk.ratio - 1 <= CERTAIN * disk.ratio_error:
+        return True
+    if pixel_mrad is None or pixel_mrad[0] == pixel_mrad[1]:
+        return False
+    return _distortion(disk, pixel_mrad) < _error(disk, ELLIPTIC - 1)
+
+
+def _ellipse_quantities(disk: Disk) -> dict[str, CalibratedQuantity]:
+    """Returns ratio and axis of the disk."""
+    method = "ellipse fitted to the disk's edge"
+    axis_error = float(np.rad2deg(disk.ratio_error / (2 * (disk.ratio - 1))))
+    return {
+        "ellipse_ratio": CalibratedQuantity(disk.ratio, disk.ratio_error, method),
+        "ellipse_axis_deg": CalibratedQuantity(disk.axis_deg, axis_error, method),
+    }
+
+
+def _semiangle_of(
+    disk: Disk, pixel_mrad: float, stated_mrad: float | None, notes: list[str]
+) -> dict[str, CalibratedQuantity]:
+    """Returns the semiangle that a known pixel gives; nothing if it is stated.
+
+    Notes that the stated one differs.
+    """
+    relative = float(disk.errors[2]) / disk.radius
+    measured = pixel_mrad * disk.radius
+    if stated_mrad is None:
+        method = "disk's radius times the pixel"
+        return {"semiangle_mrad": CalibratedQuantity(measured, measured * relative, method)}
+    if abs(measured / stated_mrad - 1) > max(DISAGREE, CERTAIN * relative):
+        notes.append(
+            f"the disk's radius is {measured:.4g} ± {measured * relative:.2g} mrad by the "
+            f"stated pixel, the stated semiangle {stated_mrad:.4g} mrad: one of the two is wrong"
+        )
+    return {}
+
+
+def _pixel_of(disk: Disk, semiangle_mrad: float) -> CalibratedQuantity:
+    """Returns the pixel that a known semiangle gives."""
+    size = semiangle_mrad / disk.radius
+    error = size * (float(disk.errors[2]) / disk.radius)
+    return CalibratedQuantity((size, size), (error, error), "semiangle over the disk's radius")
 
 
 def _note_shape(disk: Disk, pixel_mrad: tuple[float, float], notes: list[str]) -> None:
