@@ -1,6 +1,6 @@
 """`namsa.read`: opens measured or simulated patterns, whatever their format."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,40 +109,67 @@ def read(
         growing=growing,
     )
     with Opened() as stack:
-        if isinstance(data, Recording):
-            if options != ReadOptions():
-                raise InputError(
-                    "a recording has its layout already: give its options where its file is read"
-                )
-            recording = replace(data, opened=stack)  # it stays its owner's to close
-        elif isinstance(data, str | Path):
-            recording = stack.enter_context(open_file(Path(data), options))
-        else:
-            recording = _from_array(data, options)
-        if growing and "y" in (known.flip_scan or ""):
-            raise InputError(
-                "--flip-scan y reads the last row first, which a growing file does not hold: flip "
-                "it when it is complete"
-            )
+        recording = _opened(data, options, stack)
+        if growing:
+            _check_growing(known, region)
         recording = forwards(recording)
         recording = reordered(recording, bool(known.serpentine), known.flip_scan or "")
         if not growing and isinstance(data, str | Path | np.ndarray):  # others are not read here
             recording = _without_dead_regions(recording)
         masked = () if mask is None else read_mask(mask, recording.shape[2:])
-        excluded = {*known.bad_pixels, *masked, *recording.bad_pixels}
-        if isinstance(data, Recording):
-            excluded -= {*data.bad_pixels}  # they are corrected already
-        recording = override(recording, replace(known, bad_pixels=tuple(sorted(excluded))))
-        every = tuple(sorted({*excluded, *recording.bad_pixels}))
-        if growing and region is not None:
-            raise InputError(
-                "--region takes the rows of a complete scan, and a growing file has not all of "
-                "them: give it when the file is complete"
-            )
-        recording = windowed(replace(recording, bad_pixels=every), region, crop, binning)
+        corrected = data.bad_pixels if isinstance(data, Recording) else ()
+        recording = _calibrated(recording, known, masked, corrected)
+        recording = windowed(recording, region, crop, binning)
         opened = stack.pop_all()
         patterns = ArrayPatterns(recording.data, opened)
         return replace(recording, data=patterns, opened=opened)
+
+
+def _opened(
+    data: str | Path | npt.ArrayLike | Recording, options: ReadOptions, stack: Opened
+) -> Recording:
+    """Returns the data as a recording, which `stack` closes."""
+    if isinstance(data, Recording):
+        if options != ReadOptions():
+            raise InputError(
+                "a recording has its layout already: give its options where its file is read"
+            )
+        return replace(data, opened=stack)  # it stays its owner's to close
+    if isinstance(data, str | Path):
+        return stack.enter_context(open_file(Path(data), options))
+    return _from_array(data, options)
+
+
+def _check_growing(known: CalibrationOverrides, region: PartOption) -> None:
+    """Raises InputError for options that need the last row of a file that is being written."""
+    if "y" in (known.flip_scan or ""):
+        raise InputError(
+            "--flip-scan y reads the last row first, which a growing file does not hold: flip it "
+            "when it is complete"
+        )
+    if region is not None:
+        raise InputError(
+            "--region takes the rows of a complete scan, and a growing file has not all of them: "
+            "give it when the file is complete"
+        )
+
+
+def _calibrated(
+    recording: Recording,
+    known: CalibrationOverrides,
+    masked: Iterable[tuple[int, int]],
+    corrected: Iterable[tuple[int, int]],
+) -> Recording:
+    """Returns a recording with what the caller knows, and all of its bad pixels.
+
+    Args:
+        masked: Pixels that the caller's mask excludes.
+        corrected: Bad pixels whose values are corrected already.
+    """
+    excluded = {*known.bad_pixels, *masked, *recording.bad_pixels} - {*corrected}
+    recording = override(recording, replace(known, bad_pixels=tuple(sorted(excluded))))
+    bad_pixels = tuple(sorted({*excluded, *recording.bad_pixels}))
+    return replace(recording, bad_pixels=bad_pixels)
 
 
 def _without_dead_regions(recording: Recording) -> Recording:
