@@ -151,9 +151,16 @@ def produce(
     feasible = feasible_entries(entries)
     done = present | failed
     missing = [entry for entry in feasible if entry.id not in done]
-    materials = listing.materials
     run = _Run(
-        config, materials, directory, layout, samples_hash, start, limits, on_sample, prepare
+        config,
+        listing.materials,
+        directory,
+        layout,
+        samples_hash,
+        start,
+        limits,
+        on_sample,
+        prepare,
     )
     todo = missing[: limits.samples]
     if todo:  # nothing is written before all checks
@@ -164,28 +171,18 @@ def produce(
     if todo:
         if layout.rank == 0 and prepare is prepare_samples:
             selected = feasible_entries(select(listing.entries))
-            check_dataset(directory, config, selected, materials)
+            check_dataset(directory, config, selected, listing.materials)
         run.simulate_entries(todo, by_specimen(feasible))
         run.warnings.issue(len(run.record_bytes))
         free_device_memory()  # the process may go on to train
     elif layout.rank == 0 and prepare is prepare_samples:
         warn_again(directory, config)
-    return {
-        "rank": layout.rank,
-        "size": layout.size,
-        "written": len(run.record_bytes),
-        "present": sum(entry.id in present for entry in feasible) + len(run.stored_meanwhile),
-        "skipped": len(entries) - len(feasible),
-        "failed": sum(entry.id in failed for entry in feasible) + len(run.failed),
-        "remaining": len(missing)
-        - len(run.record_bytes)
-        - len(run.failed)
-        - len(run.stored_meanwhile),
-        "seconds": round(time.monotonic() - start, 3),
-        "bytes": sum(run.record_bytes),
-        "time_limit_reached": run.time_limit_reached,
-        "disk_full": run.disk_full,
-    }
+    return run.summary(
+        present=sum(entry.id in present for entry in feasible),
+        skipped=len(entries) - len(feasible),
+        failed=sum(entry.id in failed for entry in feasible),
+        missing=len(missing),
+    )
 
 
 @dataclass
@@ -272,6 +269,30 @@ class _Run:
                     raise
                 self.disk_full = True
                 del self.record_bytes[len(self.record_bytes) - error.lost :]
+
+    def summary(
+        self, *, present: int, skipped: int, failed: int, missing: int
+    ) -> ProductionSummary:
+        """Returns the summary of the run, from counts of the rank's share before it began.
+
+        Args:
+            missing: Entries that were neither present nor failed nor skipped.
+        """
+        written = len(self.record_bytes)
+        stored_meanwhile = len(self.stored_meanwhile)
+        return {
+            "rank": self.layout.rank,
+            "size": self.layout.size,
+            "written": written,
+            "present": present + stored_meanwhile,
+            "skipped": skipped,
+            "failed": failed + len(self.failed),
+            "remaining": missing - written - len(self.failed) - stored_meanwhile,
+            "seconds": round(time.monotonic() - self.start, 3),
+            "bytes": sum(self.record_bytes),
+            "time_limit_reached": self.time_limit_reached,
+            "disk_full": self.disk_full,
+        }
 
     def _samples(
         self, specimens: Sequence[Sequence[Entry]], wanted: Collection[str]

@@ -101,9 +101,8 @@ def export_ptychography(
         raise InputError(f"--to {program} is not known: choose {', '.join(WRITERS)}")
     if density is not None and formula is None:
         raise InputError("a density becomes a phase by its elements: give --formula, as SrTiO3")
-    for name, count in (("slices", slices), ("iterations", iterations)):
-        if count < 1:
-            raise InputError(f"{name} is {count}: give 1 or more")
+    _check_count("slices", slices)
+    _check_count("iterations", iterations)
     writer = WRITERS[program]
     inputs = [data, *inputs]
     if density is not None:
@@ -111,17 +110,10 @@ def export_ptychography(
     check_outputs(folder, [PATTERNS, *writer.FILES], inputs)
     _refuse_other_exports(folder, program)
     with open_patterns(data, overrides, **(layout or {})) as measured:
-        scan = measured
+        scan = _suitable_for(program, measured, on_note)
         aberrations, known_thickness = _specimen_and_lens(data)
         if defocus_angstrom is not None:
             aberrations = {"C10": -defocus_angstrom}
-        for line in scan.notes:
-            on_note(line)
-        note_assumptions(scan, on_note)
-        if program == "py4dstem":
-            scan = with_one_step(scan, "py4DSTEM", on_note)
-        elif program == "ptyrad":
-            scan = with_square_patterns(scan, "PtyRAD", on_note)
         task = PtychographyTask(
             scan=scan,
             name=re.sub(r"[^\w.-]+", "_", data.stem) or "scan",
@@ -141,6 +133,23 @@ def export_ptychography(
             writer.write(task, new, phase)
             files = sorted(file.name for file in new.iterdir())
     return [writer.COMMAND, *files]
+
+
+def _check_count(name: str, count: int) -> None:
+    if count < 1:
+        raise InputError(f"{name} is {count}: give 1 or more")
+
+
+def _suitable_for(program: Program, scan: FourDData, on_note: OnNote) -> FourDData:
+    """Returns a scan as a program takes it; notes what was assumed or changed."""
+    for line in scan.notes:
+        on_note(line)
+    note_assumptions(scan, on_note)
+    if program == "py4dstem":
+        return with_one_step(scan, "py4DSTEM", on_note)
+    if program == "ptyrad":
+        return with_square_patterns(scan, "PtyRAD", on_note)
+    return scan
 
 
 def _specimen_and_lens(path: Path) -> tuple[dict[str, float], float | None]:

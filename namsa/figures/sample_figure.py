@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
@@ -80,7 +81,6 @@ def sample_figure(sample: SampleArrays) -> Figure:
     check_drawable(sample)
     cbed = sample.cbed
     provenance = sample.provenance
-    semiangle = provenance["semiangle_mrad"]
     angles = pattern_grid(provenance)
     cell = potential_grid(provenance)
     figure, (above, below) = panels(
@@ -88,52 +88,76 @@ def sample_figure(sample: SampleArrays) -> Figure:
     )
     figure.suptitle(caption(provenance), fontsize=11, x=0.008, ha="left", parse_math=False)
     positions = np.asarray(provenance["positions_angstrom"], float)
-    probes = list(example_probes(cbed, angles, semiangle, positions))
+    probes = list(example_probes(cbed, angles, provenance["semiangle_mrad"], positions))
+    _draw_patterns(above, sample, angles, positions, probes)
+    _draw_specimen(below, sample, cell)
+    for ax in below[:2]:
+        _mark_scan(ax, provenance, positions, probes)
+    if scan := scan_grid(provenance):
+        _draw_virtual_images(below[2:], sample, angles, scan)
+    letter_panels([*above, *below])
+    return figure
 
-    if len(cbed) > 1:
+
+def _draw_patterns(
+    axes: Sequence[Axes],
+    sample: SampleArrays,
+    angles: PixelGrid,
+    positions: Floats,
+    probes: Sequence[int],
+) -> None:
+    """Draws the mean pattern and those of a few probes."""
+    cbed = sample.cbed
+    places = axes
+    if len(cbed) > 1:  # the mean of one pattern is the pattern
         title = f"Mean of {plural(len(cbed), 'pattern')}"
-        pattern_panel(above[0], cbed.mean(axis=0), angles, title, semiangle_mrad=semiangle)
-        places = above[1:]
-    else:
-        places = above  # the mean of one pattern is the pattern
+        semiangle = sample.provenance["semiangle_mrad"]
+        pattern_panel(axes[0], cbed.mean(axis=0), angles, title, semiangle_mrad=semiangle)
+        places = axes[1:]
     for ax, mark, probe in zip(places, MARKS, probes, strict=False):
         y, x = positions[probe]
         pattern_panel(ax, cbed[probe], angles, f"{mark}: y {y:.2f} Å, x {x:.2f} Å")
 
+
+def _draw_specimen(axes: Sequence[Axes], sample: SampleArrays, cell: PixelGrid) -> None:
+    """Draws the potential and the density."""
+    potential = sample.projected_potential
     # Heavy columns are so sharp that light ones would be invisible beside them on a linear scale.
-    root = PowerNorm(0.5, vmin=0, vmax=float(sample.projected_potential.max()) or 1.0)
-    image_panel(
-        below[0],
-        sample.projected_potential,
-        cell,
-        "Projected potential",
-        "V·Å, square-root scale",
-        norm=root,
-    )
+    root = PowerNorm(0.5, vmin=0, vmax=float(potential.max()) or 1.0)
+    title = "Projected potential"
+    image_panel(axes[0], potential, cell, title, "V·Å, square-root scale", norm=root)
     density = drawn_density(sample)
-    image_panel(
-        below[1], density.image, density_grid(provenance), "Projected electron density", "e/Å²"
-    )
-    below[1].set_xlabel(f"Å; {density.resolution}")
-    for ax in below[:2]:
-        if provenance["scan_shape"]:
-            zoom_to_scan(ax, positions, provenance["extent_angstrom"])
-        mark_probes(ax, positions[probes], provenance["extent_angstrom"])
-        if provenance["scan_shape"]:
-            frame_scan(ax, positions, provenance["extent_angstrom"])
-    if scan := scan_grid(provenance):
-        bright = virtual_detectors.bright_field(cbed, angles, semiangle)
-        dark = dark_field(cbed, angles, semiangle)
-        title_of_dark_field = dark_field_title(semiangle, angles, cbed.shape[1:])
-        for ax, title, values in (
-            (below[2], f"Bright field < {semiangle:g} mrad", bright),
-            (below[3], title_of_dark_field, dark),
-        ):
-            if values is not None:
-                image = values.reshape(provenance["scan_shape"])
-                image_panel(ax, image, scan, title, "fraction of the beam", cmap=VIRTUAL)
-    letter_panels([*above, *below])
-    return figure
+    pixels = density_grid(sample.provenance)
+    image_panel(axes[1], density.image, pixels, "Projected electron density", "e/Å²")
+    axes[1].set_xlabel(f"Å; {density.resolution}")
+
+
+def _mark_scan(ax: Axes, provenance: Provenance, positions: Floats, probes: list[int]) -> None:
+    """Marks probes, and the frame of a raster scan, in an image of the specimen."""
+    extent = provenance["extent_angstrom"]
+    is_raster = bool(provenance["scan_shape"])
+    if is_raster:
+        zoom_to_scan(ax, positions, extent)
+    mark_probes(ax, positions[probes], extent)
+    if is_raster:
+        frame_scan(ax, positions, extent)
+
+
+def _draw_virtual_images(
+    axes: Sequence[Axes], sample: SampleArrays, angles: PixelGrid, scan: PixelGrid
+) -> None:
+    """Draws the bright field and, if the detector reaches so far, the dark field."""
+    cbed = sample.cbed
+    provenance = sample.provenance
+    semiangle = provenance["semiangle_mrad"]
+    bright = virtual_detectors.bright_field(cbed, angles, semiangle)
+    dark = dark_field(cbed, angles, semiangle)
+    images = [(axes[0], f"Bright field < {semiangle:g} mrad", bright)]
+    if dark is not None:
+        images.append((axes[1], dark_field_title(semiangle, angles, cbed.shape[1:]), dark))
+    for ax, title, values in images:
+        image = values.reshape(provenance["scan_shape"])
+        image_panel(ax, image, scan, title, "fraction of the beam", cmap=VIRTUAL)
 
 
 class DrawnDensity(NamedTuple):
@@ -248,18 +272,12 @@ def sample_signals(sample: SampleArrays) -> list[Signal]:
     dark = dark_field(cbed, angles, semiangle_mrad)
     deflection = virtual_detectors.centre_of_mass(cbed, angles)
     bright = virtual_detectors.bright_field(cbed, angles, semiangle_mrad)
+    signals = []
+    if dark is not None:
+        title = dark_field_title(semiangle_mrad, angles, cbed.shape[1:])
+        signals.append(Signal(title, UNITS["cbed"], dark))
     return [
-        *(
-            [
-                Signal(
-                    dark_field_title(semiangle_mrad, angles, cbed.shape[1:]),
-                    UNITS["cbed"],
-                    dark,
-                )
-            ]
-            if dark is not None
-            else []
-        ),
+        *signals,
         Signal(f"Bright field < {semiangle_mrad:g} mrad", UNITS["cbed"], bright),
         Signal("Deflection y", "mrad", deflection[:, 0]),
         Signal("Deflection x", "mrad", deflection[:, 1]),
