@@ -47,7 +47,7 @@ def blank(size: tuple[float, float], limits: tuple[float, float, float, float]) 
 
 def exchange() -> Figure:
     """Draws what comes from and goes to other programs."""
-    axes = blank((7.5, 3), (-5.2, 5.2, -2.4, 2.4))
+    axes = blank((7.5, 3), (-5.3, 5.3, -2.4, 2.4))
     inputs = {
         "crystals": "CIF, POSCAR, XYZ, XSF,\nPDB, LAMMPS, muSTEM",
         "densities of DFT": "CHGCAR, AECCAR, cube",
@@ -197,3 +197,47 @@ def coming_from() -> Figure:
     for axes in (left, right):
         axes.set(xticks=[], yticks=[])
     return figure
+
+
+STACKS = {  # layers of the packages, from the ground up
+    "namsa": (
+        "base, config",
+        "crystals, physics",
+        "io, figures",
+        "samples, setup",
+        "engines, sampling",
+        "simulation, scattering",
+        "dataset",
+        "inverse, inspection",
+        "view, exchange, parallax",
+        "cli",
+    ),
+    "fcdensenet": ("config", "blocks, layers", "build", "count, describe"),
+    "train": (
+        "execution, networks",
+        "experiment, ranks",
+        "input, measure",
+        "optimization",
+        "reports, tasks",
+        "staging, scaling, apply",
+        "strategies, tasks/TASK",
+        "phases",
+        "main, recipe",
+        "commands",
+    ),
+}
+
+
+def structure() -> Figure:
+    """Draws the layers of the packages; `train` stands on the two others."""
+    axes = blank((7.5, 3.8), (-1.6, 9.6, -0.6, 10.6))
+    for place, (package, layers) in enumerate(STACKS.items()):
+        x = 4.0 * place
+        for y, layer in enumerate(layers):
+            corner = (x - 1.5, y - 0.42)
+            axes.add_patch(Rectangle(corner, 3.0, 0.84, fc=f"C{place}", alpha=0.25, ec="k"))
+            axes.text(x, y, layer, **SMALL)
+        axes.text(x, len(layers) - 0.1, package, ha="center", fontsize=9, weight="bold")
+    arrow(axes, (6.4, 1.0), (5.6, 1.0))
+    arrow(axes, (6.4, 6.0), (1.6, 6.0), "imports")
+    return figure_of(axes)

@@ -17,7 +17,15 @@ import docs_scans
 import matplotlib
 import numpy as np
 import yaml
-from docs_diagrams import coming_from, division, exchange, exchange_kinds, install, sources
+from docs_diagrams import (
+    coming_from,
+    division,
+    exchange,
+    exchange_kinds,
+    install,
+    sources,
+    structure,
+)
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
@@ -178,6 +186,7 @@ PICTURES = {
     "sources": sources,
     "install": install,
     "coming_from": coming_from,
+    "structure": structure,
 }
 
 

@@ -154,3 +154,17 @@ def test_tests_that_pages_name_are_there():
         defined.update(re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8")))
     assert len(named) > 20
     assert named - defined == set()
+
+
+def test_each_guide_begins_with_a_picture():
+    references = {"configuration.md", "index.md", "paper.md"}
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in references]
+    pages += (ROOT / "docs/tasks").glob("*.md")
+    pages += (ROOT / "docs/strategies").glob("*.md")
+    assert len(pages) > 25
+    for page in pages:
+        heading, _, picture, *_ = page.read_text(encoding="utf-8").splitlines()
+        assert heading.startswith("# "), page
+        match = re.fullmatch(r"!\[.+\]\((.+)\)", picture)
+        assert match, page
+        assert (page.parent / match[1]).is_file(), page
