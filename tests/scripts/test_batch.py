@@ -129,8 +129,8 @@ def test_ranks_outlive_a_failed_one_unless_the_launcher_is_told(launcher, job):
     ]
     done = started(command, job)
     assert (done.stdout, done.returncode) == ("alive\n", 3)
-    told = {"jsrun": ["-X", "1"], "srun": ["--kill-on-bad-exit=1"]}[command[0]]
-    done = started([command[0], *told, *command[1:]], job)
+    options = {"jsrun": ["-X", "1"], "srun": ["--kill-on-bad-exit=1"]}[command[0]]
+    done = started([command[0], *options, *command[1:]], job)
     assert (done.stdout, done.returncode) == ("", 128 + signal.SIGTERM)
 
 

@@ -84,10 +84,10 @@ def test_other_inputs_are_refused_before_anything_is_written(old, run, config, c
 def test_what_may_change_is_one_line_each_and_the_run_goes_on(run, config, capsys):
     changes = ["training.epochs=4", "training.batch_size=2", "training.checkpoints.keep=2"]
     train(config, changes, run)
-    said = capsys.readouterr().out.splitlines()
-    assert "changed since step 24: training.epochs: was 3, is 4" in said
-    assert "changed since step 24: training.batch_size: was 1, is 2" in said
-    assert "changed without effect on what is learnt: training.checkpoints.keep" in said
+    printed = capsys.readouterr().out.splitlines()
+    assert "changed since step 24: training.epochs: was 3, is 4" in printed
+    assert "changed since step 24: training.batch_size: was 1, is 2" in printed
+    assert "changed without effect on what is learnt: training.checkpoints.keep" in printed
     assert len(rows(run)) == 24 + 4
     assert yaml.safe_load((run / "config.yaml").read_text())["training"]["batch_size"] == 2
     train(config, changes, run)
@@ -152,7 +152,7 @@ def test_what_was_learnt_before_is_not_held_out(undisturbed, config, tmp_path, c
         data={"directory": str(folder / "data")},
     )
     train(second, [f"training.start_from={undisturbed}", "training.epochs=1"], folder / "run")
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     first = origin_of(header_of(undisturbed)).learnt
     both = origin_of(header_of(folder / "run")).learnt
     assert first.names <= both.names
@@ -164,7 +164,7 @@ def test_what_was_learnt_before_is_not_held_out(undisturbed, config, tmp_path, c
     assert set(facts["left_out"]) <= first.names
     assert not held_out_of(evaluation) & both.formulas
     names = ", ".join(facts["left_out"])
-    assert f"learnt in a training before, and left out of the evaluation: {names}" in said
+    assert f"learnt in a training before, and left out of the evaluation: {names}" in printed
     start = origin_of(header_of(folder / "run")).start
     assert start == header_of(undisturbed)["digest"]
 

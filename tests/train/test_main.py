@@ -236,8 +236,8 @@ def test_a_run_is_told_before_it_begins(config, undisturbed):
     found = json.loads(ended.stdout.splitlines()[-1])
     done = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["run"]
     assert found["simulation"] is None
-    told = (found["steps"], found["train_samples"], found["parameters"])
-    assert told == (done["steps"], done["training_samples"], done["parameters"])
+    forecasted = (found["steps"], found["train_samples"], found["parameters"])
+    assert forecasted == (done["steps"], done["training_samples"], done["parameters"])
     written = next((undisturbed / "checkpoints").glob("*.npz")).stat().st_size
     assert found["checkpoint_bytes"] == pytest.approx(
         written, rel=0.5
@@ -254,9 +254,9 @@ def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path)
     assert found["simulation"]["samples"] == found["train_samples"] + found["held_out_samples"]
     an_epoch = found["train_samples"] // 2 // 2
     assert (found["steps_per_epoch"], found["steps"], found["epochs"]) == (an_epoch, 5, 3)
-    told = dict(forecast.table_rows(found))
-    assert told["to simulate"].startswith(f"{found['simulation']['samples']} samples of ")
-    assert "on 2 ranks" in told["steps"]
+    forecasted = dict(forecast.table_rows(found))
+    assert forecasted["to simulate"].startswith(f"{found['simulation']['samples']} samples of ")
+    assert "on 2 ranks" in forecasted["steps"]
     assert not (tmp_path / "elsewhere").exists()
     with pytest.raises(InputError, match="samples of another configuration"):
         forecast.forecast(load(config, ["specimen.lateral_angstrom=[7.0, 9.0]"]))
@@ -321,8 +321,8 @@ def test_a_job_starts_from_the_weights_of_another_as_far_as_they_fit(
         "training.optimizer.learning_rate=1e-12",
     ]
     train(config, short, tmp_path / "same")
-    assert "variables start from" in (said := capsys.readouterr().out)
-    assert "at random" not in said
+    assert "variables start from" in (printed := capsys.readouterr().out)
+    assert "at random" not in printed
     last = (
         max((run / "checkpoints").glob("step-*.npz")) for run in (undisturbed, tmp_path / "same")
     )

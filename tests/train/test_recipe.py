@@ -103,11 +103,11 @@ def test_what_is_done_is_not_done_again(config, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(recipe, "count_samples", lambda *args: counted.append(args) or count(*args))
     monkeypatch.setattr(recipe, "train", lambda *args: trained.append(args[2]) or job(*args))
     recipe.run(config, run_dir=run)
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert trained == [run / "stages/1", run]
     assert len(counted) == 1  # the stages share a folder of samples
-    assert "what is left:" in said
-    assert f"variables start from {run}/stages/1/checkpoints" in said
+    assert "what is left:" in printed
+    assert f"variables start from {run}/stages/1/checkpoints" in printed
     model = run / "model/tiny"
     assert load_model(model).calibration.uncertainty_factor
     before = read_results(run / "stages/1")["run"]

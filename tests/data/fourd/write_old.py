@@ -17,12 +17,12 @@ cube = DataCube(np.arange(np.prod(SHAPE), dtype=np.uint16).reshape(SHAPE))
 if py4DSTEM.__version__.startswith("0.12"):
     from py4DSTEM.io.datastructure import Metadata
 
-    cube.metadata = said = Metadata()
-    said.set_R_pixel_size(0.5)
-    said.set_R_pixel_size_units("A")
-    said.set_Q_pixel_size(0.2)
-    said.set_Q_pixel_size_units("A^-1")
-    said.set_beam_energy(200e3)
+    cube.metadata = metadata = Metadata()
+    metadata.set_R_pixel_size(0.5)
+    metadata.set_R_pixel_size_units("A")
+    metadata.set_Q_pixel_size(0.2)
+    metadata.set_Q_pixel_size_units("A^-1")
+    metadata.set_beam_energy(200e3)
     save("py4dstem-0.12.h5", cube, overwrite=True)
 else:
     cube.calibration.set_R_pixel_size(0.5)

@@ -41,5 +41,5 @@ def test_what_changes_nothing_is_returned_and_everything_else_refused():
         "use another.",
     ]
     now = BEFORE | {"training": BEFORE["training"] | {"epochs": 5}}
-    said = identity.check_same("the run", BEFORE, now, changes_nothing=epochs, remedy="")
-    assert [difference.key for difference in said] == ["training.epochs"]
+    differences = identity.check_same("the run", BEFORE, now, changes_nothing=epochs, remedy="")
+    assert [difference.key for difference in differences] == ["training.epochs"]

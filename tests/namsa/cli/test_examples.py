@@ -96,16 +96,16 @@ def left(fetch):
 
 
 def test_a_file_is_fetched_once_and_never_replaced(fetch):
-    code, said = fetch()
+    code, printed = fetch()
     assert code == 0
-    assert "a scan; --x 1" in said
+    assert "a scan; --x 1" in printed
     assert fetch.file.read_bytes() == CONTENT
     assert fetch()[1].endswith("there already, as it should be\n")
     assert len(fetch.handler.asked) == 1
     fetch.file.write_bytes(b"mine")
-    code, said = fetch()
+    code, printed = fetch()
     assert (code, fetch.file.read_bytes()) == (2, b"mine")
-    assert "not this example" in said
+    assert "not this example" in printed
     assert left(fetch) == ["scan.h5"]
 
 
@@ -120,18 +120,18 @@ def test_a_broken_connection_goes_on_or_starts_again(fetch, ranges):
     assert fetch.handler.asked[1] == f"bytes={third}-"
     fetch.file.unlink()
     fetch.handler.breaks = 100
-    code, said = fetch()
+    code, printed = fetch()
     assert code == 1
-    assert "in 4 tries" in said
+    assert "in 4 tries" in printed
     assert left(fetch) == []
 
 
 @pytest.mark.parametrize("content", [CONTENT + b"x", CONTENT[:-1] + b"x", CONTENT[::-1]])
 def test_other_bytes_are_not_kept(fetch, content):
     fetch.handler.content = content
-    code, said = fetch()
+    code, printed = fetch()
     assert code == 1
-    assert "its checksum differs" in said
+    assert "its checksum differs" in printed
     assert left(fetch) == []
 
 
@@ -144,9 +144,9 @@ def test_a_folder_serves_too_and_faults_are_one_line(fetch, tmp_path, monkeypatc
         ("http://127.0.0.1:9", 1, "in 4 tries"),
         (tmp_path.as_uri(), 0, "a scan"),
     ):
-        found, said = fetch(source=source)
-        assert (found, said.count("\n")) == (code, 1)
-        assert message in said
+        found, printed = fetch(source=source)
+        assert (found, printed.count("\n")) == (code, 1)
+        assert message in printed
     assert "no example other.h5" in fetch(names=("other.h5",))[1]
     fetch.file.unlink()
     monkeypatch.setenv(examples.ADDRESS, fetch.url)

@@ -66,12 +66,12 @@ def test_thickness_period_and_strain_are_printed_and_stored(config, capsys):
         "specimen.thickness_angstrom=[6]",
     ]
     assert main(["simulate", *changed, "--dry-run"]) == 0
-    said = capsys.readouterr()
-    assert "9.92 Å thick (6 Å requested), period 9.92 Å, strain 0.00%" in said.out
-    assert "warning: the specimen is 9.92 Å thick and not 6 Å" in said.err
+    printed = capsys.readouterr()
+    assert "9.92 Å thick (6 Å requested), period 9.92 Å, strain 0.00%" in printed.out
+    assert "warning: the specimen is 9.92 Å thick and not 6 Å" in printed.err
     assert main(["simulate", *changed, "--out", "a.h5"]) == 0
-    said = capsys.readouterr()
-    assert "9.92 Å thick (6 Å requested), period 9.92 Å, strain 0.00%" in said.err
+    printed = capsys.readouterr()
+    assert "9.92 Å thick (6 Å requested), period 9.92 Å, strain 0.00%" in printed.err
     assert any("and not 6 Å" in text for text in namsa.read_sample("a.h5").provenance["warnings"])
 
 
@@ -149,13 +149,13 @@ def test_a_dataset_of_which_samples_failed_says_why_and_ends_with_1_and_a_dry_ru
     failing = ["--set", mixed, "--set", "specimen.frozen_phonons={rms_angstrom: {Al: 0.1}}"]
     for _ in range(2):  # also when nothing is tried again
         assert main(["dataset", config, "--out", "data", *failing]) == 1
-        said = capsys.readouterr()
-        assert json.loads(said.out.splitlines()[-1])["failed"] == 1
+        printed = capsys.readouterr()
+        assert json.loads(printed.out.splitlines()[-1])["failed"] == 1
         assert (
             "error: 1 of 2 samples could not be simulated (1 sample: no displacement is given for "
-            "Cu" in said.err
+            "Cu" in printed.err
         )
-        assert "failed-*.jsonl says which" in said.err
+        assert "failed-*.jsonl says which" in printed.err
     assert main(["dataset", config, "--out", "whole", "--set", mixed]) == 0
 
 

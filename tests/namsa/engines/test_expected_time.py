@@ -24,10 +24,10 @@ def warnings_of_time():
 def test_a_long_simulation_says_its_time_before_it_begins_and_a_short_one_nothing(monkeypatch):
     assert not warnings_of_time()[0]
     monkeypatch.setattr(expected_time, "LONG_SECONDS", 0.0)
-    told, sample = warnings_of_time()
-    assert len(told) == 1
-    assert told[0].filename == __file__
-    assert "this simulation takes about" in str(told[0].message)
+    warned, sample = warnings_of_time()
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
+    assert "this simulation takes about" in str(warned[0].message)
     for text in sample.provenance["warnings"]:
         assert "on this machine" not in text
 

@@ -55,7 +55,7 @@ def test_info_describes_a_file_and_names_its_samples(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({b"input_name": None}, "no header record input_name"),
         ({b"input_dtype": b"object"}, "input_dtype is 'object'"),
@@ -70,13 +70,13 @@ def test_info_describes_a_file_and_names_its_samples(tmp_path, capsys):
         ({b"output_name": b"other_"}, "holds no sample"),
     ],
 )
-def test_a_header_that_does_not_fit_is_one_line(tmp_path, monkeypatch, capsys, changes, said):
+def test_a_header_that_does_not_fit_is_one_line(tmp_path, monkeypatch, capsys, changes, message):
     monkeypatch.chdir(tmp_path)
     write_db(tmp_path / "batch.db", changes)
     assert main(["export", "batch.db", "--to", "npz", "--out", "arrays"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
-    assert said in lines[0]
+    assert message in lines[0]
     assert [path.name for path in tmp_path.iterdir()] == ["batch.db"]
 
 
@@ -186,9 +186,9 @@ def test_the_split_of_a_dataset_is_written_as_lmdb_and_comes_back(tmp_path, caps
     fake_samples.produce(tmp_path / "data", settings=settings, simulate=simulate)
     out = tmp_path / "batch_eval_0.db"
     assert main(["export", str(tmp_path / "data"), "--to", "stemdl", "--out", str(out)]) == 0
-    said = capsys.readouterr()
-    assert said.out == f"{out}: 4 samples\n"
-    assert said.err.startswith(
+    printed = capsys.readouterr()
+    assert printed.out == f"{out}: 4 samples\n"
+    assert printed.err.startswith(
         "warning: 2 potentials resized to the smallest, 4×4: pixels differ in Å\n"
     )
     assert [path.name for path in out.iterdir()] == ["data.mdb"]
@@ -206,7 +206,7 @@ def test_the_split_of_a_dataset_is_written_as_lmdb_and_comes_back(tmp_path, caps
         assert back["potential"].shape == (1, 4, 4)
         assert str(back["name"]) == "3"
         assert json.loads(str(back["attributes"])) == {}
-    for name, said in (
+    for name, message in (
         ("mine.db", "name it batch_"),
         ("batch_test_0.db", "no sample of the split test"),
     ):
@@ -216,7 +216,7 @@ def test_the_split_of_a_dataset_is_written_as_lmdb_and_comes_back(tmp_path, caps
             )
             == 2
         )
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_the_half_of_the_potential_lies_about_the_scan_wherever_that_is_and_a_smaller_scan_is_said(

@@ -121,14 +121,14 @@ def test_near_focus_the_coma_is_measured_too_in_the_frame_of_the_scan():
 def test_a_perfect_scan_is_left_as_it_is_but_for_a_note_that_the_sign_may_be_wrong_far_from_focus(
     overfocused,
 ):
-    found, told = (
+    found, given = (
         namsa.inspect(
             scan.record(overfocused), semiangle_mrad=scan.SEMIANGLE_MRAD, focus=focus, **STATED
         ).as_json()
         for focus in (None, "over")
     )
     noted = []
-    for each in (found, told):
+    for each in (found, given):
         noted.append(any("rotation: 180° more may be right" in note for note in each["notes"]))
     assert noted == [True, False]
     assert "ellipse_ratio" not in found

@@ -48,11 +48,11 @@ def test_one_frame_more_per_row_is_flyback_and_it_is_said(tmp_path, kind, last_r
         np.testing.assert_array_equal(
             recording.read(slice(20, 26), slice(0, 34)), with_flyback[20:, :34]
         )
-        said = (
+        note = (
             f"{26 if last_row else 25} frames more than 26x34: 1 frame of flyback at the end of "
             "each row left out"
         )
-        assert recording.notes == (said,)
+        assert recording.notes == (note,)
 
 
 def test_what_a_header_of_merlin_says_of_the_flyback_is_used(tmp_path):
@@ -65,8 +65,8 @@ def test_what_a_header_of_merlin_says_of_the_flyback_is_used(tmp_path):
         "ScanY": 4,
     }
     write_hdr(tmp_path / "a.hdr", **named)
-    said = ("3 frames of flyback at the end of each row left out",)
-    assert_reads(tmp_path / "a.mib", data[:, :6], {"notes": said})
+    note = ("3 frames of flyback at the end of each row left out",)
+    assert_reads(tmp_path / "a.mib", data[:, :6], {"notes": note})
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,10 @@ def warned(atoms, **changes):
     ],
 )
 def test_what_is_not_well_chosen_draws_one_warning(depth, changes, texts):
-    said = warned(atom(depth), **changes)
-    assert len(said) == bool(texts)
+    lines = warned(atom(depth), **changes)
+    assert len(lines) == bool(texts)
     for text in texts:
-        assert text in said[0]
+        assert text in lines[0]
 
 
 def test_the_probes_diameter_is_where_its_intensity_is():

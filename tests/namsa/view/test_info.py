@@ -154,10 +154,10 @@ def test_info_says_what_a_file_holds_and_what_it_does_not(tmp_path, capsys):
 def test_the_layout_is_given_by_options(tmp_path, capsys):
     write_mib(tmp_path / "a.mib", patterns())
     assert main(["info", str(tmp_path / "a.mib")]) == 0  # frames are described without it
-    said = capsys.readouterr().out
-    assert "1 × 12 of 6 × 8 pixels, uint16" in said
-    assert "the scan's shape is not known: 12 frames, of which 3x4 or 4x3" in said
-    assert "the scan's shape (--scan-shape)" in said
+    printed = capsys.readouterr().out
+    assert "1 × 12 of 6 × 8 pixels, uint16" in printed
+    assert "the scan's shape is not known: 12 frames, of which 3x4 or 4x3" in printed
+    assert "the scan's shape (--scan-shape)" in printed
     assert main(["show", str(tmp_path / "a.mib")]) == 2
     assert (
         "holds 12 frames and does not state the scan's shape: give --scan-shape SYxSX"

@@ -105,15 +105,15 @@ def test_half_a_turn_of_the_detector_is_told(name):
     scan = model.conditions.scan_shape
     detector = model.conditions.detector_shape
     patterns = window(name).patterns().reshape(*scan, *detector)
-    told = CalibrationOverrides(
+    overrides = CalibrationOverrides(
         energy_ev=model.conditions.energy_ev,
         semiangle_mrad=model.conditions.semiangle_mrad,
         scan_step_angstrom=model.conditions.scan_step_angstrom,
         pixel_mrad=model.conditions.pixel_mrad,
         rotation_deg=0.0,
     )
-    right = reconstruct(patterns, model, told, beam_intensity=1.0).provenance["orientation"]
-    turned = reconstruct(patterns[..., ::-1, ::-1], model, told, beam_intensity=1.0)
+    right = reconstruct(patterns, model, overrides, beam_intensity=1.0).provenance["orientation"]
+    turned = reconstruct(patterns[..., ::-1, ::-1], model, overrides, beam_intensity=1.0)
     assert right["half_turn"] > 1
     assert turned.provenance["orientation"]["half_turn"] == pytest.approx(
         1 / right["half_turn"], rel=0.01

@@ -69,8 +69,8 @@ NOTES = [
 ]
 
 
-@pytest.mark.parametrize(("level", "said"), [(None, ["a fault"]), ("0", [*NOTES, "a fault"])])
-def test_tensorflow_is_imported_without_notes_that_mean_nothing(tmp_path, level, said):
+@pytest.mark.parametrize(("level", "lines"), [(None, ["a fault"]), ("0", [*NOTES, "a fault"])])
+def test_tensorflow_is_imported_without_notes_that_mean_nothing(tmp_path, level, lines):
     written = "\n".join([*NOTES, "a fault", ""]).encode()
     (tmp_path / "tensorflow.py").write_text(f"import os\nos.write(2, {written})\n")
     given = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"} | (
@@ -81,7 +81,7 @@ def test_tensorflow_is_imported_without_notes_that_mean_nothing(tmp_path, level,
     } | given
     line = [sys.executable, "-c", "import train, tensorflow; print(tensorflow.__name__)"]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr.splitlines()) == ("tensorflow\n", said)
+    assert (done.stdout, done.stderr.splitlines()) == ("tensorflow\n", lines)
 
 
 @pytest.mark.slow

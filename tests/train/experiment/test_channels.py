@@ -37,9 +37,9 @@ def job(kind, guess, scan, detector, *more):
         f"scan.shape={list(scan)}",
     ]
     overrides += [f"detector.shape={list(detector)}", *more]
-    with pytest.raises(InputError, match="set it to") as told:
+    with pytest.raises(InputError, match="set it to") as raised:
         load(QUICKSTART, [*overrides, f"network.input_shape=[3, {scan[0]}, {scan[1]}]"])
-    shape = str(told.value).rsplit("set it to ", 1)[1]
+    shape = str(raised.value).rsplit("set it to ", 1)[1]
     return load(QUICKSTART, [*overrides, f"network.input_shape={shape}"])
 
 

@@ -73,12 +73,12 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(found):
     assert found["stopped"]["codes"] == [130, 130], found["stopped"]["out"]
     assert found["steps"] == 6  # the wish travels with the numbers of the step after
     assert found["checkpoints"][-1] == "step-000000006.npz"
-    (said,) = [
+    (message,) = [
         line
         for line in found["stopped"]["out"].splitlines()
         if "stopped" in line and "results in" not in line
     ]
-    assert said == (
+    assert message == (
         "stopped by a signal to another rank after step 6, its checkpoint is written: run again "
         "to continue"
     )

@@ -111,8 +111,8 @@ def test_the_launcher_ends_the_others_when_one_fails(monkeypatch, tmp_path):
     script = "import os, sys, time; time.sleep(0 if os.environ['NAMSA_RANK'] == '1' else 60)"
     command = [sys.executable, "-c", f"{script}; sys.exit(2)"]
     assert local_launcher.launch(command, 3) == 2
-    told = f"import os; open({str(tmp_path / 'rank')!r} + os.environ['NAMSA_RANK'], 'w')"
-    assert local_launcher.launch([sys.executable, "-c", told], 2) == 0
+    program = f"import os; open({str(tmp_path / 'rank')!r} + os.environ['NAMSA_RANK'], 'w')"
+    assert local_launcher.launch([sys.executable, "-c", program], 2) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank0", "rank1"]
 
 

@@ -142,25 +142,27 @@ def jobs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def undisturbed(jobs):
-    code, said = jobs.run("undisturbed")
-    assert code == 0, said
+    code, printed = jobs.run("undisturbed")
+    assert code == 0, printed
     return jobs.place / "undisturbed"
 
 
 def test_a_rank_that_is_killed_is_named_and_the_job_goes_on_to_the_same_bits(jobs, undisturbed):
-    code, said = jobs.run("killed", signal.SIGKILL)
-    assert code == 0, said
-    assert "process rank 1 with PID" in said  # by mpiexec, which ends the others at once
-    assert "the job ended with exit code 1; starting it again with 2 ranks in 5 s (1 of 1)" in said
-    assert "resumed after step 4, 1 whole epochs" in said
+    code, printed = jobs.run("killed", signal.SIGKILL)
+    assert code == 0, printed
+    assert "process rank 1 with PID" in printed  # by mpiexec, which ends the others at once
+    assert (
+        "the job ended with exit code 1; starting it again with 2 ranks in 5 s (1 of 1)" in printed
+    )
+    assert "resumed after step 4, 1 whole epochs" in printed
     assert differences(jobs.place / "killed", undisturbed) == []
 
 
 def test_a_rank_that_is_stopped_is_named_and_the_job_goes_on_to_the_same_bits(jobs, undisturbed):
-    code, said = jobs.run("stopped", signal.SIGSTOP, "training.ranks.stall_warning_s=4")
-    assert code == 0, said
-    assert f"error: stalled: rank 1 on {socket.gethostname()} (silent since " in said
-    assert "the job ended with exit code 1; starting it again" in said
+    code, printed = jobs.run("stopped", signal.SIGSTOP, "training.ranks.stall_warning_s=4")
+    assert code == 0, printed
+    assert f"error: stalled: rank 1 on {socket.gethostname()} (silent since " in printed
+    assert "the job ended with exit code 1; starting it again" in printed
     assert differences(jobs.place / "stopped", undisturbed) == []
 
 
@@ -170,10 +172,10 @@ def test_a_signal_to_the_supervisor_stops_all_ranks_with_a_checkpoint(jobs, undi
         while len(lines(run_dir)) < 2:
             time.sleep(0.005)
         process.send_signal(signal.SIGTERM)
-        said = "".join(process.communicate(timeout=400))
-    assert process.returncode == 130, said
-    assert "its checkpoint is written: run again to continue" in said
+        printed = "".join(process.communicate(timeout=400))
+    assert process.returncode == 130, printed
+    assert "its checkpoint is written: run again to continue" in printed
     assert (run_dir / "checkpoints" / f"step-{len(lines(run_dir)):09d}.npz").exists()
-    code, said = jobs.run("asked")
-    assert code == 0, said
+    code, printed = jobs.run("asked")
+    assert code == 0, printed
     assert differences(run_dir, undisturbed) == []

@@ -132,15 +132,17 @@ def test_an_exit_code_that_cannot_be_written_is_no_further_fault(tmp_path):
 @pytest.mark.parametrize("failed", [True, False])
 def test_the_launchers_traceback_about_a_rank_that_failed_is_left_out(tmp_path, capsys, failed):
     if failed:
-        told = "Horovod detected that one or more processes exited with non-zero status, and so on"
+        message = (
+            "Horovod detected that one or more processes exited with non-zero status, and so on"
+        )
     else:
-        told = "no host"
+        message = "no host"
     launcher = tmp_path / "horovodrun"
     ended = tmp_path / "ended"
     launcher.write_text(
         f"#!{sys.executable}\nimport sys\nprint('[0]<stderr>:error: no such file', "
         "file=sys.stderr)\n"
-        f"open({str(ended)!r}, 'w').write('{{\"exit_code\": 2}}')\nraise RuntimeError({told!r})"
+        f"open({str(ended)!r}, 'w').write('{{\"exit_code\": 2}}')\nraise RuntimeError({message!r})"
     )
     launcher.chmod(0o755)
     assert supervise(lambda ranks: [str(launcher)], RestartPolicy(), ended, lambda: 0) == 2

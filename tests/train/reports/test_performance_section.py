@@ -75,10 +75,10 @@ def test_sustained_has_its_window_and_peak_needs_a_profile():
     assert words["peak FLOP/s of the convolutions, all ranks"] == NOT_MEASURED
     assert words["memory of rank 0"] == "1,234 MiB"
     fewer = SUMMARY | {"wall_s": {"mean": 0.5, "variance": 0.01, "steps": 999}}
-    said = performance({"ranks": 4, "performance": fewer}, None)[
+    caption = performance({"ranks": 4, "performance": fewer}, None)[
         "sustained FLOP/s of the convolutions, all ranks"
     ]
-    assert "over 999 steps, fewer than the 1,000 of Laanait et al. (2019)" in said
+    assert "over 999 steps, fewer than the 1,000 of Laanait et al. (2019)" in caption
 
 
 def test_peak_is_that_of_the_profiles_convolutions_times_the_efficiency():

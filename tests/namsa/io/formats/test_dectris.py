@@ -174,8 +174,8 @@ def test_a_stack_of_frames_is_a_scan_with_its_shape(tmp_path):
     assert_reads(tmp_path / "a.h5", data, dataset="frames", scan_shape=(3, 4))
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file["scan"] = data
-    said = ("the scan of 3x4 is read as one of 4x3",)
-    assert_reads(tmp_path / "b.h5", data.reshape(4, 3, 6, 8), {"notes": said}, scan_shape=(4, 3))
+    notes = ("the scan of 3x4 is read as one of 4x3",)
+    assert_reads(tmp_path / "b.h5", data.reshape(4, 3, 6, 8), {"notes": notes}, scan_shape=(4, 3))
     assert_refused(
         "holds 12 frames, and --scan-shape says 4x4", tmp_path / "b.h5", scan_shape=(4, 4)
     )

@@ -232,7 +232,7 @@ def test_numbers_out_of_range_are_refused(changes, message):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "said"),
+    ("dtype", "kind"),
     [
         ("c8", r"complex numbers: store the intensity, \|ψ\|²"),
         ("S4", "S4, not numbers"),
@@ -240,14 +240,14 @@ def test_numbers_out_of_range_are_refused(changes, message):
         ("f4,i4", "not numbers"),
     ],
 )
-def test_data_that_are_no_numbers_are_no_scan(tmp_path, dtype, said):
+def test_data_that_are_no_numbers_are_no_scan(tmp_path, dtype, kind):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("scan", (2, 2, 2, 2), dtype)
     for name, missing in (
         (None, "holds no datasets of four axes"),
         ("scan", "has no dataset scan of four axes"),
     ):
-        with pytest.raises(InputError, match=f"{missing}.*/scan holds .*{said}"):
+        with pytest.raises(InputError, match=f"{missing}.*/scan holds .*{kind}"):
             open_patterns(tmp_path / "x.h5", replace(BEAM, dataset=name)).__enter__()
 
 

@@ -33,7 +33,7 @@ INVERSE_NM = 1e2 * wavelength_angstrom(200e3)  # mrad
 
 
 def write_velox(path, frames):
-    said = {
+    stated = {
         "BinaryResult": {
             "PixelSize": {"width": "2e8", "height": "3e8"},
             "PixelUnitX": "1/m",
@@ -41,7 +41,7 @@ def write_velox(path, frames):
         },
         "Optics": {"AccelerationVoltage": "200000", "BeamConvergence": "0.0205"},
     }
-    text = np.frombuffer(json.dumps(said).encode(), np.uint8)
+    text = np.frombuffer(json.dumps(stated).encode(), np.uint8)
     with h5py.File(path, "w") as file:
         group = file.create_group("Data/Image/5f1c")
         group.create_dataset("Data", data=np.moveaxis(frames, 0, -1), chunks=(6, 8, 1))
@@ -136,7 +136,7 @@ def test_the_axes_of_nxdata_have_their_units(tmp_path):
 
 
 def test_what_nion_swift_says_of_its_data_is_used(tmp_path):
-    said = {
+    stated = {
         "dimensional_calibrations": [
             {"offset": -1.0, "scale": 0.05, "units": "nm"},
             {"offset": -1.0, "scale": 0.04, "units": "nm"},
@@ -148,11 +148,11 @@ def test_what_nion_swift_says_of_its_data_is_used(tmp_path):
     }
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["data"] = DATA
-        file["data"].attrs["properties"] = json.dumps(said)
+        file["data"].attrs["properties"] = json.dumps(stated)
     np.save(tmp_path / "data.npy", DATA)
     with zipfile.ZipFile(tmp_path / "a.ndata1", "w") as archive:
         archive.write(tmp_path / "data.npy", "data.npy")
-        archive.writestr("metadata.json", json.dumps(said))
+        archive.writestr("metadata.json", json.dumps(stated))
     known = {
         "scan_step_angstrom": (0.5, 0.4),
         "pixel_mrad": (2.0, 3.0),
@@ -237,8 +237,8 @@ def test_rows_of_a_pixel_trigger_show_in_the_times_of_its_frames(tmp_path):
         ns = 1_000_000 * (number + 4 * (number // 4)) + 37 * number % 50_000
         whole = whole[:at] + f"2021-05-07T16:51:10.{ns:09d}".encode() + whole[ends:]
     (tmp_path / "a.mib").write_bytes(whole)
-    said = ("scan of 3x4 by the frames' times, which pause after each row",)
-    assert_reads(tmp_path / "a.mib", DATA, {"notes": said})
+    stated = ("scan of 3x4 by the frames' times, which pause after each row",)
+    assert_reads(tmp_path / "a.mib", DATA, {"notes": stated})
 
 
 @pytest.mark.parametrize("kind", ["hspy", "dm4"])

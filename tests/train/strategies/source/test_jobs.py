@@ -73,12 +73,12 @@ def test_a_forecast_states_the_memory_of_the_samples(config, monkeypatch):
     job = load(config, ["data.source.kind=memory", "training.accumulate=2", "training.steps=5"])
     connection.start(job.training)
     found = forecast.forecast(job, ranks=2)
-    told = dict(forecast.table_rows(found))
+    table = dict(forecast.table_rows(found))
     with Dataset(config.parent / "data") as dataset:
         stored = len(dataset.read_bytes(dataset.ids[0])) * found["train_samples"] // 2
     assert stored <= found["store_bytes"] < 1.3 * stored  # a fifth is the allowance for headers
     assert (
-        told["samples in memory"] == f"{found['store_bytes'] / 1e6:,.4g} MB per rank, beside that"
+        table["samples in memory"] == f"{found['store_bytes'] / 1e6:,.4g} MB per rank, beside that"
     )
     source = registry.strategy("source", "memory", "source").SOURCE
     monkeypatch.setattr(source, "kept_bytes", lambda *_: 10**15)
@@ -91,7 +91,7 @@ def test_a_forecast_states_the_memory_of_the_samples(config, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ways", "source", "said"),
+    ("ways", "source", "message"),
     [
         pytest.param(
             1,
@@ -107,7 +107,7 @@ def test_a_forecast_states_the_memory_of_the_samples(config, monkeypatch):
         ),
     ],
 )
-def test_a_job_of_two_ranks_has_the_bits_of_one_from_the_disk(ways, source, said, tmp_path):
+def test_a_job_of_two_ranks_has_the_bits_of_one_from_the_disk(ways, source, message, tmp_path):
     sections = {"inputs": {}, "split": {"ways": ways}, "exchange": {"groups": 1}}
     data = {"directory": str(tmp_path / "data"), "tiles": [1, 1, ways, 1] if ways > 1 else None}
     config = write_config(tmp_path, data=data, training=CONFIG["training"] | sections)
@@ -121,7 +121,7 @@ def test_a_job_of_two_ranks_has_the_bits_of_one_from_the_disk(ways, source, said
     if ways > 1:
         with Dataset(tmp_path / "data") as dataset:
             write_slab_file(tmp_path / "slabs.h5", dataset)
-    assert said in run(
+    assert message in run(
         "other", f"--set=data.source={source.replace('SLABS', str(tmp_path / 'slabs.h5'))}"
     )
     assert differences(tmp_path / "other", tmp_path / "disk") == []

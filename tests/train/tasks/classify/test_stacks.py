@@ -146,13 +146,13 @@ def test_a_network_of_stacks_is_not_applied_to_a_scan(run_dir, tmp_path, capsys)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("target.at=grid", "a sample has one class: set target.at to scan"),
         ("training.classify.label=thickness", "classify with label space_group or material"),
         ("training.inputs.layout=volume", "set it to pattern, or to detector"),
     ],
 )
-def test_what_stacks_do_not_go_with_is_refused(run_dir, override, said):
-    with pytest.raises(InputError, match=said):
+def test_what_stacks_do_not_go_with_is_refused(run_dir, override, message):
+    with pytest.raises(InputError, match=message):
         load(run_dir / "config.yaml", [override])

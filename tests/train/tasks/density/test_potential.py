@@ -85,7 +85,7 @@ def test_a_network_of_a_potential_is_not_taken_for_one_of_a_density(run_dir, cap
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         (
             "target.kind=density",
@@ -98,6 +98,6 @@ def test_a_network_of_a_potential_is_not_taken_for_one_of_a_density(run_dir, cap
         ("target.depth_bins=2", "needs 2"),
     ],
 )
-def test_a_scale_of_another_target_is_refused(config, override, said):
-    with pytest.raises(InputError, match=said):
+def test_a_scale_of_another_target_is_refused(config, override, message):
+    with pytest.raises(InputError, match=message):
         load(config, [override])

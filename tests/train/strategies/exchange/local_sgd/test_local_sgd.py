@@ -172,5 +172,5 @@ def test_the_counted_bytes_are_those_of_the_built_network(choice):
     values = []
     for part in (exchange.whole, exchange.changed):
         values.append(sum(variable.numpy().size for variable in part))
-    told = exchange.config.synchronisations(count(NETWORK), moments=2)
-    assert told == (2, 4 * values[0] + exchange.config.value_bytes * values[1])
+    planned = exchange.config.synchronisations(count(NETWORK), moments=2)
+    assert planned == (2, 4 * values[0] + exchange.config.value_bytes * values[1])

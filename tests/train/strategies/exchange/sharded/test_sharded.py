@@ -133,14 +133,14 @@ def main(out):
             each.value.shape.num_elements() for each in getattr(job.exchange, "masters", ())
         )
         row = job.exchange.end_epoch(5, 0, whole=True)
-        said = {
+        case = {
             "digest": digest(job.arrays()),
             "rows": rows,
             "moved": moved,
             "held": held,
             "epoch": row,
         }
-        found[name + ", again" * (name in found)] = said
+        found[name + ", again" * (name in found)] = case
         if rank == 0:
             np.savez(out / f"{name}.npz", *job.arrays())
     (out / f"{rank}.json").write_text(json.dumps(found))

@@ -204,7 +204,7 @@ def test_without_held_out_files_samples_are_held_out_and_a_broken_one_is_left_ou
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (["training.inputs.normalisation=power"], "batch_train_0-0 has negative numbers"),
         (
@@ -220,8 +220,8 @@ def test_without_held_out_files_samples_are_held_out_and_a_broken_one_is_left_ou
         (["data.source.folder=/nowhere"], "has no batch_"),
     ],
 )
-def test_what_does_not_fit_the_files_is_one_line(config, tmp_path, overrides, said):
-    with pytest.raises(InputError, match=said):
+def test_what_does_not_fit_the_files_is_one_line(config, tmp_path, overrides, message):
+    with pytest.raises(InputError, match=message):
         train(config, [f"data.directory={tmp_path / 'data'}", *overrides], tmp_path / "run")
 
 

@@ -283,9 +283,9 @@ def test_a_calibrated_model_scales_its_uncertainty_and_knows_the_beam(tmp_path, 
     data = stored(tmp_path / "scan.h5", patterns(SCAN))
     reconstruct.reconstruct(data, folder, BEAM).save(tmp_path / "out.h5")
     with h5py.File(tmp_path / "out.h5") as file:
-        said = file["reconstruction"].attrs["provenance"]
-    assert "times 2.5, as calibrated" in said
-    assert "is 0.9 of the beam" in said
+        provenance = file["reconstruction"].attrs["provenance"]
+    assert "times 2.5, as calibrated" in provenance
+    assert "is 0.9 of the beam" in provenance
 
 
 # ---- What was not recorded

@@ -79,9 +79,9 @@ def test_a_lost_pattern_is_masked_where_the_scan_is_resampled(run):
     assert np.abs(hidden - np.array([21, 17]) * 0.3).max() < 0.4
 
 
-@pytest.mark.parametrize(("told", "factor"), [(True, 1.5), (False, 1.0)])
+@pytest.mark.parametrize(("is_clear", "factor"), [(True, 1.5), (False, 1.0)])
 def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(
-    tmp_path, run, monkeypatch, told, factor
+    tmp_path, run, monkeypatch, is_clear, factor
 ):
     """The fit is tested with `namsa.inverse.amount`."""
     seen = []
@@ -93,7 +93,7 @@ def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(
 
     def fit(density, rings, pixels, measurement, known):
         seen.append((rings, known.composition))
-        return Amount(1.5, 0.05, 40.0, 0.1, 0.07, 0.02, 0.1, told)
+        return Amount(1.5, 0.05, 40.0, 0.1, 0.07, 0.02, 0.1, is_clear)
 
     def refined(density, uncertainty, measured, known, *, steps, fit_columns, on_step):
         seen.append((known.thickness_angstrom, known.thickness_error, steps))

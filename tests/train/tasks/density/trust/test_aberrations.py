@@ -160,8 +160,8 @@ def test_the_patterns_contradict_a_wrong_orientation(
     scattering, underfocused, rotation_deg, flip, otherwise
 ):
     right, wrong = (
-        reconstruct(patterns(scattering, C10=-30.0), underfocused, told, beam_intensity=1.0)
-        for told in (BEAM, replace(BEAM, rotation_deg=rotation_deg, flip=flip))
+        reconstruct(patterns(scattering, C10=-30.0), underfocused, stated, beam_intensity=1.0)
+        for stated in (BEAM, replace(BEAM, rotation_deg=rotation_deg, flip=flip))
     )
     assert not is_contradicted(right.provenance["orientation"])
     for line in right.notes:
@@ -240,9 +240,9 @@ def test_a_focus_outside_of_the_training_contradicts_no_orientation():
 
 def test_small_differences_contradict_no_orientation():
     assert not is_contradicted(None)
-    for told, otherwise in ((0.5, 0.54), (0.1, 0.12)):
+    for stated, otherwise in ((0.5, 0.54), (0.1, 0.12)):
         assert not is_contradicted(
-            {"explained": told, "explained_otherwise": otherwise, "half_turn": 0.92}
+            {"explained": stated, "explained_otherwise": otherwise, "half_turn": 0.92}
         )
     assert is_contradicted({"explained": 0.1, "explained_otherwise": 0.14, "otherwise": "mirrored"})
     assert "turned by 180°" in orientation_line(

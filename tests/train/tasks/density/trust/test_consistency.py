@@ -296,13 +296,13 @@ def test_a_thickness_beyond_the_training_is_outside(model_with):
     model = model_with(1e-6)
     largest = max(thickness_angstrom(model.experiment))
     for factor, outside in ((1.05, False), (1.15, True), (1.6, True)):
-        told = KnownSpecimen(factor * largest, "Si")
+        specimen = KnownSpecimen(factor * largest, "Si")
         found = reconstruct(
             patterns((24, 28)),
             model,
             BEAM,
             beam_intensity=1.0,
-            specimen=told,
+            specimen=specimen,
             options=ReconstructionOptions(trust=False),
         )
         assert bool(found.warnings) == outside

@@ -49,22 +49,22 @@ def test_the_variance_is_that_of_the_views_and_the_mean_of_what_they_predict() -
 
 def test_spread_and_predicted_error_count_alike_whatever_their_measure() -> None:
     rng = np.random.default_rng(3)
-    said = rng.uniform(0.5, 4, (2, 40_000))
-    error = abs(rng.normal(size=40_000)) * np.hypot(*said)
+    stated = rng.uniform(0.5, 4, (2, 40_000))
+    error = abs(rng.normal(size=40_000)) * np.hypot(*stated)
     weights = []
     for k, m in ((1, 1), (5, 1), (5, 20)):
         weights.append(
             uncertainty.equalising_weight(
-                [WindowError(error, said[0] / k, said[1] / m, np.zeros(1), {})]
+                [WindowError(error, stated[0] / k, stated[1] / m, np.zeros(1), {})]
             )
         )
     assert weights == pytest.approx([1.0, 0.04, 16.0], rel=0.05)
     assert (
-        uncertainty.equalising_weight([WindowError(error, said[0], 0 * error, np.zeros(1), {})])
+        uncertainty.equalising_weight([WindowError(error, stated[0], 0 * error, np.zeros(1), {})])
         == 1
     )
     assert (
-        uncertainty.equalising_weight([WindowError(error, 0 * error, said[0], np.zeros(1), {})])
+        uncertainty.equalising_weight([WindowError(error, 0 * error, stated[0], np.zeros(1), {})])
         == 1
     )
 
@@ -77,10 +77,10 @@ def windows(count: int, seed: int, shift: float = 0.0) -> list[WindowError]:
     rows = []
     for index in range(count):
         kind, scale = ("glass", 2.0) if index % 4 == 0 else ("crystal", 1.0)
-        said = rng.uniform(0.5, 4, 2000)
-        error = abs(rng.laplace(scale=2.5 * scale * said))
+        stated = rng.uniform(0.5, 4, 2000)
+        error = abs(rng.laplace(scale=2.5 * scale * stated))
         facts = {"kind": kind, "thickness_angstrom": 10.0 + index}
-        rows.append(WindowError(error, said, 0 * said, rng.normal(shift, 1, 5), facts))
+        rows.append(WindowError(error, stated, 0 * stated, rng.normal(shift, 1, 5), facts))
     return rows
 
 
@@ -130,11 +130,11 @@ def test_coverage_is_told_by_group_and_a_bad_group_does_not_hide_in_the_mean() -
 
 def test_how_much_the_coverage_differs_between_windows_is_told() -> None:
     rng = np.random.default_rng(11)
-    said = np.ones(4000)
+    stated = np.ones(4000)
 
     def errors_of(size: float) -> WindowError:
         return WindowError(
-            abs(size * rng.normal(size=said.size)), said, 0 * said, rng.normal(size=5), {}
+            abs(size * rng.normal(size=stated.size)), stated, 0 * stated, rng.normal(size=5), {}
         )
 
     learnt = Familiarity.fit(rng.normal(size=(300, 5)), rng.normal(size=(99, 5)))
@@ -151,12 +151,12 @@ def test_wrong_windows_are_told_by_the_error_that_is_stated_over_their_contrast(
         # errors are 2 in the mean, which is wrong of the latter
         contrast = 10.0 if index % 3 else 2.0
         # one of the wrong windows does not know
-        said = np.full(500, 2.0) if index else np.full(500, 0.1)
+        stated = np.full(500, 2.0) if index else np.full(500, 0.1)
         rows.append(
             WindowError(
                 rng.exponential(2.0, 500),
-                said,
-                0 * said,
+                stated,
+                0 * stated,
                 rng.normal(size=5),
                 {},
                 None,
