@@ -212,7 +212,7 @@ STACKS = {  # layers of the packages, from the ground up
         "view, exchange, parallax",
         "cli",
     ),
-    "fcdensenet": ("config", "blocks, layers", "build", "count, describe"),
+    "fcdensenet": ("config", "blocks, keras_layers", "build", "count, describe"),
     "train": (
         "execution, networks",
         "experiment, ranks",

@@ -1,5 +1,6 @@
 """The pictures at the head of guides."""
 
+import docs_diagrams
 import docs_pictures
 from paths import ROOT
 
@@ -30,3 +31,10 @@ def test_every_kind_of_exchange_and_of_source_stands_in_its_picture():
     kinds = [path.parent.name for path in ROOT.glob("train/strategies/source/*/section.py")]
     assert len(kinds) > 5
     assert [kind for kind in kinds if kind not in shown] == ["fixed"]  # the same at any place
+
+
+def test_the_layers_of_the_picture_are_parts_of_the_packages():
+    for package, layers in docs_diagrams.STACKS.items():
+        for name in ", ".join(layers).split(", "):
+            part = ROOT / package / name.removesuffix("/TASK")
+            assert part.is_dir() or part.with_suffix(".py").is_file(), name
