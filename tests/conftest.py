@@ -1,5 +1,5 @@
-"""What every test needs: quiet TensorFlow, temporary files that go with the tests, and a worker for
-each core.
+"""Settings that every test needs: quiet TensorFlow, temporary files that go with the tests, and a
+worker for each core.
 
 The tests of one file run on one worker, since they share fixtures; the pages of the documentation
 share none. Those that start the ranks of a job run on one worker, too: two jobs at once would have
@@ -133,7 +133,7 @@ def pytest_configure_node(node: WorkerController) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What is left by a process that a test kills goes with pytest's own folders."""
+    """Files that a killed process leaves go with pytest's own folders."""
     os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("tmp"))
     os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data"))  # the key of seals
     tempfile.tempdir = None

@@ -301,8 +301,8 @@ def test_numbers_of_1_or_more():
 
 
 def completions(program, line):
-    """What the shell would offer for `line`, as argcomplete's protocol has it: on file descriptor
-    8.
+    """Completions that the shell would offer for `line`, as argcomplete's protocol has it: on file
+    descriptor 8.
     """
     if program == "namsa":
         words = [sys.executable, "-m", "namsa"]

@@ -21,7 +21,7 @@ EXAMPLES = [name for name, thing in PUBLIC.items() if ">>>" in (thing.__doc__ or
 
 @pytest.fixture(scope="module")
 def names():
-    """What the page of the API says that examples begin with."""
+    """The lines that examples begin with, by the page of the API."""
     (setup,) = (
         block.text
         for block in guides.blocks(ROOT / "docs/api/namsa.md")

@@ -148,7 +148,7 @@ def imports(path: Path) -> Iterator[str]:
 
 @cache
 def imports_of_all() -> dict[str, list[str]]:
-    """What each module imports. Read once, by the worker that runs these tests, in seconds."""
+    """Imports of each module. Read once, by the worker that runs these tests, in seconds."""
     return {name: sorted(set(imports(path))) for name, path in KNOWN.items()}
 
 

@@ -1,4 +1,4 @@
-"""What an installed wheel is, beside a checkout: the package `train` by another name."""
+"""An installed wheel beside a checkout: the package `train` by another name."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""What a section of a network that Python code builds says of values that are not allowed."""
+"""Messages of a network's section, built in Python, about values that are not allowed."""
 
 import pytest
 from pydantic import ValidationError

@@ -38,7 +38,7 @@ LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_CORE, resourc
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended.
+    """End of a command.
 
     Attributes:
         code: Its exit code, or minus the number of the signal that ended it.

@@ -81,7 +81,7 @@ class Fault(TypedDict):
 
 
 class Chunk(TypedDict):
-    """What came of consecutive cases of a kind."""
+    """Outcome of consecutive cases of a kind."""
 
     seconds: float
     faults: list[Fault]

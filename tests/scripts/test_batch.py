@@ -59,7 +59,7 @@ def job(tmp_path):
 
 
 def _phases(job):
-    """What each rank was asked to do, in the order of phases; "*" for what differs between runs."""
+    """Commands of each rank, in the order of phases; "*" for what differs between runs."""
     lines = Path(job["LOG"]).read_text().splitlines()
     lines = [re.sub(r"(preflight)-\w+", r"\1-*", line) for line in lines]
     return [sorted(lines[first : first + 4]) for first in range(0, len(lines), 4)]

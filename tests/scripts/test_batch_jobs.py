@@ -114,7 +114,7 @@ def test_slurm_simulates_and_trains_by_processes_of_jax(tmp_path):
 
 
 def _summaries(job):
-    """What `namsa dataset` said last, on each rank."""
+    """The last line of `namsa dataset`, on each rank."""
     return [
         json.loads(line)
         for line in job.stdout.splitlines()

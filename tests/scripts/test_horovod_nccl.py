@@ -1,4 +1,4 @@
-"""What a build of Horovod sees of NCCL."""
+"""The variables of NCCL that a build of Horovod sees."""
 
 import os
 import subprocess

@@ -41,8 +41,8 @@ ready.then(async () => {
 
 
 def report_of(page: str, script: str, folder: Path, fragment: str, milliseconds: int = 5000) -> Any:
-    """What a script leaves in `report`, in a page of namsa that is opened at a fragment of its
-    address.
+    """The value that a script leaves in `report`, in a page of namsa that is opened at a fragment
+    of its address.
     """
     (folder / "page.html").write_text(page + SCRIPT % script, encoding="utf-8")
     return json.loads(reported(f"file://{folder}/page.html{fragment}", folder, milliseconds))

@@ -76,7 +76,7 @@ class Array(np.ndarray):
 
 
 class _Event:
-    """What a stream has to do up to a point. It is done when somebody waits for it, and not
+    """The work of a stream up to a point. It is done when somebody waits for it, and not
     before.
     """
 

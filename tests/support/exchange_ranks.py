@@ -1,4 +1,4 @@
-"""What ranks find out together, each into OUT/RANK.json: two of them about collectives and faults,
+"""Tests that ranks run together, each into OUT/RANK.json: two of them about collectives and faults,
 four about the kinds of `training.exchange`. The weights of rank 0 go into OUT/NAME.npz.
 """
 
@@ -104,8 +104,8 @@ def exchange_of(choice: Choice) -> Any:
 
 
 def exact_means(choice: Choice, rank: int) -> float:
-    """How far averages of whole numbers, which no order of summation rounds, are from right: 0 if
-    none is misplaced.
+    """Distance of averages of whole numbers, which no order of summation rounds, from the right
+    ones: 0 if none is misplaced.
     """
     names = []
     for block in "ab":
@@ -155,8 +155,8 @@ def float64_sums(choice: Choice, rank: int) -> dict[str, float]:
 
 
 def bytes_received(choice: Choice) -> Counter[int]:
-    """What this rank gets from each other rank for one reduction of COUNTED values, as the kernel
-    counts it.
+    """Values that this rank gets from each other rank for one reduction of COUNTED values, as the
+    kernel counts it.
     """
     exchange = exchange_of(choice)
 
@@ -218,7 +218,7 @@ def groups_at_once() -> None:
 
 
 def overflowing(ranks: int) -> list[Any]:
-    """What the mean of float16 messages is if no gradient, but the sum of all of them is beyond
+    """The mean of float16 messages if no gradient, but the sum of all of them is beyond
     float16.
     """
     exchange: Any = make_exchange(Allreduce(groups=1, compression="fp16"))

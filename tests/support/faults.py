@@ -1,4 +1,4 @@
-"""What two ranks do when one of them, or what they are given, is at fault: OUT/faults.json;
+"""Behaviour of two ranks when one of them, or an input, is at fault: OUT/faults.json;
 `test_faults.py` starts it.
 
 Each job is {"codes": by rank, "out": what all ranks wrote}.

@@ -1,4 +1,4 @@
-"""What the kernel counts: the bytes that a process asks files for, and those that it fetches from
+"""Counters of the kernel: the bytes that a process asks files for, and those that it fetches from
 the disk for them.
 """
 

@@ -129,7 +129,7 @@ class Job:
 
 
 def differences(run_dir: Path, undisturbed: Path) -> list[str]:
-    """What is not equal, bit for bit, the evaluation included."""
+    """Differences, bit for bit, the evaluation included."""
     samples = []
     for path in (run_dir, undisturbed):
         samples.append(json.loads((path / "evaluation.json").read_text())["samples"])

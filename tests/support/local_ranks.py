@@ -1,4 +1,4 @@
-"""What the stand-ins for `jsrun` and `srun` share: a job's ranks as processes of this machine.
+"""Common code of the stand-ins for `jsrun` and `srun`: a job's ranks as processes of this machine.
 
 Both give every process what their original gives it, and beside that the variables by which a
 Horovod built without MPI finds its peers, as `horovodrun --gloo` does it: a rendezvous server of
@@ -33,8 +33,8 @@ def slots(size: int, per_node: int) -> list[SlotInfo]:
 
 
 def gloo_variables(slot: SlotInfo, port: int) -> dict[str, str]:
-    """What horovodrun sets for a rank, where a rendezvous server of this machine listens at
-    `port`.
+    """Variables that horovodrun sets for a rank, where a rendezvous server of this machine listens
+    at `port`.
     """
     return create_slot_env_vars(slot) | create_run_env_vars("127.0.0.1", ["lo"], str(port))
 

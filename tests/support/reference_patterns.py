@@ -98,7 +98,7 @@ def configuration(sections: dict) -> SimulationConfig:
 
 
 def numbers(sections: dict) -> dict:
-    """What stands for a case: its geometry, and moments of its patterns, density and potential."""
+    """Summary of a case: its geometry, and moments of its patterns, density and potential."""
     config = configuration(sections)
     gold = next(material for material in builtin_materials() if material.name == "Au-225-cF4")
     entries = build_entries(config, (gold,))

@@ -14,7 +14,7 @@ from train.ranks.interface import Bytes, Ranks
 
 
 class Ended(Exception):
-    """What a rank ends with after another one has failed."""
+    """The error of a rank after another one has failed."""
 
 
 class Group:

@@ -1,4 +1,4 @@
-"""What travels between ranks: Horovod's own record of what it did (HOROVOD_TIMELINE), and a count
+"""Messages between ranks: Horovod's own record of what it did (HOROVOD_TIMELINE), and a count
 of bytes.
 """
 

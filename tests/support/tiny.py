@@ -88,7 +88,7 @@ def newest(run_dir: Path) -> tuple[str, dict[str, np.ndarray]]:
 
 
 def differences(run_dir: Path, other: Path) -> list[str]:
-    """What is not equal, bit for bit: steps' numbers, and arrays of the last checkpoint."""
+    """Differences, bit for bit: steps' numbers, and arrays of the last checkpoint."""
     (name, found), (wanted_name, wanted) = newest(run_dir), newest(other)
     differ = [f"checkpoint {name}"] * (name != wanted_name) + ["arrays"] * (
         found.keys() != wanted.keys()

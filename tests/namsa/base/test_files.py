@@ -1,4 +1,4 @@
-"""What is written is complete or absent, whatever ends the writing and whatever the file system
+"""Written files are complete or absent, whatever ends the writing and whatever the file system
 lacks.
 """
 

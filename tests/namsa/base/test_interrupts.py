@@ -18,7 +18,7 @@ SIGNALS = (signal.SIGTERM,)
 
 
 class Target:
-    """What a weak reference refers to."""
+    """Target of a weak reference."""
 
 
 def send():

@@ -1,5 +1,5 @@
-"""What is made in place of what was asked is said, and a dry run and the exit code say what cannot
-be made.
+"""A specimen that is made in place of the requested one is named, and a dry run and the exit code
+say what cannot be made.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What is said before a long simulation."""
+"""Warnings before a long simulation."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""What is exported describes the patterns: each program's own forward model, written out here,
+"""Exported files describe the patterns: each program's own forward model, written out here,
 gives them again.
 
 The programs themselves are run by hand (docs/exchange.md says how, and what came out).

@@ -1,4 +1,4 @@
-"""What quantem saves is read as a scan. quantem itself is in an environment of
+"""Files of quantem are read as scans. quantem itself is in an environment of
 `scripts/other_programs.sh`.
 """
 
@@ -24,7 +24,7 @@ UNITS = ("A", "A", "mrad", "mrad")
 
 
 def save(folder, sampling=SAMPLING):
-    """What `quantem.Dataset4dstem.save` of quantem 0.1.10 writes."""
+    """The file that `quantem.Dataset4dstem.save` of quantem 0.1.10 writes."""
     blosc = {
         "name": "blosc",
         "configuration": {"cname": "zstd", "clevel": 4, "shuffle": "bitshuffle"},

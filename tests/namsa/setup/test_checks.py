@@ -1,4 +1,4 @@
-"""What is refused or warned of before the work starts, with numbers; thermal motion from
+"""Errors and warnings before the work starts, with numbers; thermal motion from
 B-factors.
 """
 

@@ -1,5 +1,5 @@
-"""What `reconstruct` refuses before it works: numbers out of range, outputs that replace inputs,
-odd models.
+"""Arguments that `reconstruct` refuses before it works: numbers out of range, outputs that replace
+inputs, odd models.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What of a pattern becomes channels: sums, angles and units, and symmetries."""
+"""Channels that are made of a pattern: sums, angles and units, and symmetries."""
 
 import ase
 import numpy as np

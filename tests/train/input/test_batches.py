@@ -258,7 +258,7 @@ def test_mean_target_is_the_mean_density():
 
 
 def test_a_batch_has_the_bytes_of_samples_by_number(tmp_path, monkeypatch):
-    """What PyTorch and Grain are given (`namsa.IndexedSamples`) is what TensorFlow is given."""
+    """PyTorch and Grain get the same samples (`namsa.IndexedSamples`) as TensorFlow."""
     monkeypatch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
 
     def simulate(config, material, entry):

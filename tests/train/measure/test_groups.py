@@ -1,4 +1,4 @@
-"""What held-out samples have in common, and the ranges that a quantity is divided into."""
+"""Conditions that held-out samples share, and the ranges that a quantity is divided into."""
 
 import numpy as np
 

@@ -183,7 +183,7 @@ def children(pid):
 
 
 class Lost(NamedTuple):
-    """How a job ended of which a process was killed."""
+    """End of a job of which a process was killed."""
 
     code: int
     output: str

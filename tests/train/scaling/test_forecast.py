@@ -1,4 +1,4 @@
-"""What is told of a job before it begins: steps that are measured on a smaller image, samples, and
+"""The forecast of a job: steps that are measured on a smaller image, samples, and
 memory.
 """
 

@@ -1,4 +1,4 @@
-"""What ranks add to a dataset, and files of a run, return home."""
+"""Samples that ranks add to a dataset, and files of a run, return home."""
 
 import os
 

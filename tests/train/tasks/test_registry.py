@@ -1,4 +1,4 @@
-"""What the registry says of each task, and networks of one that are taken for those of another."""
+"""Entries of the registry for each task, and networks of one that pass for those of another."""
 
 import re
 

@@ -45,7 +45,7 @@ def test_leaders_share_a_buffer_of_any_length_evenly(case, length):
 
 
 def reduced(plan, buffers):
-    """What each rank has in the end."""
+    """Values that each rank has in the end."""
     groups = {members: thread_ranks.Group([members]) for members in plan.groups()}
 
     def on_rank(ranks):

@@ -14,7 +14,7 @@ SAMPLES = 25
 
 
 def ids(epoch, share, count=SAMPLES, taken=0, seed=5):
-    """What a share takes of an epoch."""
+    """The samples of an epoch that a share takes."""
     job = experiment("detector", "y").model_copy(update={"seed": seed})
     entries = synthetic.dataset(SAMPLES)[1]
     return [

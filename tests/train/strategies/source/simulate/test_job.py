@@ -193,7 +193,7 @@ def test_a_configuration_that_does_not_fit_is_refused_in_one_line(config, settin
 
 
 def opened(config, overrides, nodes, **training):
-    """What `open` of each rank raises or returns; the sources are closed."""
+    """Result or error of `open` on each rank; the sources are closed."""
     job = load(config, overrides)
 
     def on_rank(rank):
