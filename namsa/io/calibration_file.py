@@ -252,4 +252,4 @@ def _with_error(value: Any, error: Any, factor: float) -> str:
     if not error:
         return f"{value * factor:.6g}"
     digits = int(np.clip(1 - np.floor(np.log10(error * factor)), 0, 8))
-    return f"{value * factor:.{digits}f} ± {error * factor:.{digits}f}"
+    return f"{value * factor:z.{digits}f} ± {error * factor:.{digits}f}"  # z: no "-0"

@@ -209,6 +209,7 @@ def test_numbers_are_written_with_minus_signs_fixed_units_and_no_direction_that_
     quantities = {
         "energy_ev": CalibratedQuantity(200e3, None, "from the file"),
         "rotation_deg": CalibratedQuantity(-12.5, 0.25, "curl"),
+        "defocus_angstrom": CalibratedQuantity(-0.2, 14.0, "fit"),
         "coma_angstrom": CalibratedQuantity(12000.0, 300.0, "fit"),
         "coma_axis_deg": CalibratedQuantity(31.0, 180.0, "fit"),
         "astigmatism_axis_deg": CalibratedQuantity(-31.0, 2.0, "fit"),
@@ -216,6 +217,7 @@ def test_numbers_are_written_with_minus_signs_fixed_units_and_no_direction_that_
     assert readable(CalibrationFile(quantities)) == [
         ("beam energy", "200 keV"),
         ("rotation to the scan", "−12.50 ± 0.25°"),
+        ("defocus, underfocus positive", "0 ± 14 Å"),
         ("coma C21", "12000 ± 300 Å"),
         ("coma, direction", "undetermined"),
         ("astigmatism, direction", "−31.0 ± 2.0°"),
