@@ -213,13 +213,11 @@ def _chosen(choices: list[Choice], stated: Stated, only: bool) -> tuple[Choice, 
     Raises:
         InputError: If several fit.
     """
+    first = choices[0]
     if only:
-        facts = agreement(stated, choices[0].expanded.atoms)
-        return choices[0], [text for agrees, text in facts if not agrees]
-    fitting = [choice for choice in choices if choice.agrees(stated)]
-    unremarkable = [choice for choice in fitting if not structure_notes(choice.expanded.atoms)]
-    if unremarkable:
-        fitting = unremarkable
+        facts = agreement(stated, first.expanded.atoms)
+        return first, [text for agrees, text in facts if not agrees]
+    fitting = _fitting(choices, stated)
     candidates = fitting or choices
     listed = "; ".join(choice.text for choice in choices)
     if len(candidates) == 1:
@@ -227,15 +225,31 @@ def _chosen(choices: list[Choice], stated: Stated, only: bool) -> tuple[Choice, 
             f"of the settings that its space group can mean, {candidates[0].symmetry.name} fits "
             f"what else it says ({listed})"
         ]
-    if choices[0].symmetry.written and any(choice is choices[0] for choice in fitting):
-        return choices[0], [
-            f"its operations, of {choices[0].symmetry.name}, are taken; its space group's name is "
-            "of another one"
+    if first.symmetry.written and fitting and fitting[0] is first:
+        return first, [
+            f"its operations, of {first.symmetry.name}, are taken; its space group's name is of "
+            "another one"
         ]
     raise InputError(
         "its space group can mean several settings, and formula, Z and density do not decide "
         f"({listed}): give symmetry operations, a Hall symbol, or the setting, as in F d -3 m:2"
     )
+
+
+def _fitting(choices: list[Choice], stated: Stated) -> list[Choice]:
+    """Returns the choices that agree with what the file states, in their order.
+
+    If the structures of some give no note, only these.
+    """
+    fitting = []
+    unremarkable = []
+    for choice in choices:
+        if not choice.agrees(stated):
+            continue
+        fitting.append(choice)
+        if not structure_notes(choice.expanded.atoms):
+            unremarkable.append(choice)
+    return unremarkable or fitting
 
 
 def _check(expanded: Expanded, stated: Stated) -> list[str]:

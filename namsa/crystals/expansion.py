@@ -93,9 +93,13 @@ def expand(sites: Sequence[Site], symmetry: Symmetry, cell: Floats) -> Expanded:
     for head in sorted(places, key=lambda head: rank[_shares(places[head])]):
         for place in orbits[head]:
             images.extend(SiteImage(site, place) for site in places[head])
-    labels = tuple(image.site.label for image in images)
-    roundings = np.array([image.site.occupancy_rounding for image in images])
-    return Expanded(_atoms(images, symmetry, cell), labels, roundings, tuple(notes))
+    labels = []
+    roundings = []
+    for image in images:
+        labels.append(image.site.label)
+        roundings.append(image.site.occupancy_rounding)
+    atoms = _atoms(images, symmetry, cell)
+    return Expanded(atoms, tuple(labels), np.array(roundings), tuple(notes))
 
 
 class SiteImage(NamedTuple):
@@ -107,19 +111,27 @@ class SiteImage(NamedTuple):
 
 def _atoms(images: Sequence[SiteImage], symmetry: Symmetry, cell: Floats) -> ase.Atoms:
     """Returns the atoms of a cell, with occupancies and amplitudes if there are any."""
-    sites = [image.site for image in images]
-    places = np.array([image.place for image in images])
-    numbers = np.array([site.number for site in sites])
-    occupancies = np.array([site.occupancy for site in sites], np.float64)
-    mean_squares = np.array([site.u_angstrom2 for site in sites], np.float64)
+    count = len(images)
+    numbers = np.empty(count, np.int64)
+    places = np.empty((count, 3))
+    occupancies = np.empty(count)
+    mean_squares = np.empty(count)
+    tensors = np.empty((count, 3, 3))
+    has_tensors = False
+    for index, (site, place) in enumerate(images):
+        numbers[index] = site.number
+        places[index] = place
+        occupancies[index] = site.occupancy
+        mean_squares[index] = site.u_angstrom2
+        tensors[index] = _tensor(site, place, symmetry, cell)
+        has_tensors |= site.tensor_angstrom2 is not None
     atoms = ase.Atoms(numbers=numbers, positions=places @ cell, cell=cell, pbc=True)
     if occupancies.min() < 1:
         atoms.set_array("occupancy", occupancies)
     if not np.isnan(mean_squares).all():
         atoms.set_array("rms_displacement_angstrom", np.sqrt(mean_squares))
-    if any(site.tensor_angstrom2 is not None for site in sites):
-        tensors = [_tensor(site, place, symmetry, cell) for site, place in images]
-        atoms.set_array(TENSOR, np.array(tensors))
+    if has_tensors:
+        atoms.set_array(TENSOR, tensors)
     return atoms
 
 

@@ -9,6 +9,7 @@ see `sign_by_dark_field` and `sign_by_peaks`.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -79,27 +80,31 @@ def least_curl(deflection: Floats, noise: float | None = None) -> CurlFit | None
     if not weights.any():
         return None
     groups = frequency_groups((sy, sx))
-    fits = [
-        _fit(transforms[::-1] if flip else transforms, direction, weights, groups)
-        for flip in (False, True)
-    ]
-    totals = (weights * signal).sum()
+    as_stored = _fit(transforms, direction, weights, groups)
+    mirrored = _fit(transforms[::-1], direction, weights, groups)
+    is_mirrored = bool(mirrored.curl.sum() < as_stored.curl.sum())
+    best, other = (mirrored, as_stored) if is_mirrored else (as_stored, mirrored)
+    total = (weights * signal).sum()
     # Noise has as much curl as divergence.
-    excess = [
-        max(0.0, (fit[2].sum() - (weights * np.minimum(floor, level)).sum() / 2) / totals)
-        for fit in fits
-    ]
-    best = int(fits[1][2].sum() < fits[0][2].sum())
-    difference = fits[1 - best][2] - fits[best][2]
+    curl_of_noise = (weights * np.minimum(floor, level)).sum() / 2
+    difference = other.curl - best.curl
     spread = float(difference.std(ddof=1) * np.sqrt(len(difference)))
     return CurlFit(
-        rotation_deg=fits[best][0],
-        error_deg=fits[best][1],
-        flip=bool(best),
-        curl=excess[best],
-        other_curl=excess[1 - best],
+        rotation_deg=best.angle_deg,
+        error_deg=best.error_deg,
+        flip=is_mirrored,
+        curl=max(0.0, (best.curl.sum() - curl_of_noise) / total),
+        other_curl=max(0.0, (other.curl.sum() - curl_of_noise) / total),
         significance=float(difference.sum() / spread) if spread > 0 else np.inf,
     )
+
+
+class _AngleFit(NamedTuple):
+    """The angle of least curl."""
+
+    angle_deg: float
+    error_deg: float
+    curl: Floats  # of each group of frequencies
 
 
 def _fit(
@@ -107,10 +112,8 @@ def _fit(
     direction: Floats,
     weights: Floats,
     groups: npt.NDArray[np.intp],
-) -> tuple[float, float, Floats]:
-    """Returns the angle of least curl, its error, both in degrees, and the curl of each group of
-    frequencies.
-    """
+) -> _AngleFit:
+    """Returns the angle of least curl of the transforms (y, x) of a deflection."""
     gy, gx = transforms
     # The part across k of a deflection turned by θ is |g_y cos(β + θ) − g_x sin(β + θ)| with k =
     # |k| (sin β, cos β): with P = g_y conj(g_y) and so on, its square is (P_yy + P_xx)/2 + A cos
@@ -135,7 +138,7 @@ def _fit(
     scores = 2 * (odd * np.cos(2 * theta) - even * np.sin(2 * theta))
     hessian = -4 * (cosine * np.cos(2 * theta) + sine * np.sin(2 * theta))
     variance = sandwich(np.array([[hessian]]), scores[:, None])[0, 0]
-    return float(-np.rad2deg(theta)), float(np.rad2deg(np.sqrt(variance))), curl
+    return _AngleFit(float(-np.rad2deg(theta)), float(np.rad2deg(np.sqrt(variance))), curl)
 
 
 def _radial_mean(values: Floats, size: Floats) -> Floats:

@@ -177,16 +177,26 @@ def write_sample(
         _write_metadata(create_group(bundle, "calibration", "metadata", "Calibration"), calibration)
     units = UNITS | OPTIONAL_UNITS
     for name, axes_of_array in axes.items():
-        is_patterns = name == "cbed"
-        emd_class = "DataCube" if is_patterns and calibration else "Array"
+        emd_class = "Array"
+        compression_of_array: Compression = "none"
+        if name == "cbed":
+            compression_of_array = compression
+            if calibration:
+                emd_class = "DataCube"
         array = create_group(group, name, "array", emd_class)
         if "data" not in array:
-            shape = [len(axis.coordinates) for axis in axes_of_array]
-            values = arrays[name]
-            stored = storage(shape, values.itemsize, compression if is_patterns else "none")
-            array.create_dataset("data", data=values.reshape(shape), **stored)
+            _write_values(array, arrays[name], axes_of_array, compression_of_array)
         _describe_array(array, units[name], axes_of_array)
     group["cbed"].create_dataset("positions_angstrom", data=sample.provenance["positions_angstrom"])
+
+
+def _write_values(
+    group: h5py.Group, values: Array, axes: Sequence[ArrayAxis], compression: Compression
+) -> None:
+    """Writes an array in the shape of its axes as `data` of a group."""
+    shape = [len(axis.coordinates) for axis in axes]
+    stored = storage(shape, values.itemsize, compression)
+    group.create_dataset("data", data=values.reshape(shape), **stored)
 
 
 def _describe_array(group: h5py.Group, units: str, axes: Sequence[ArrayAxis]) -> None:

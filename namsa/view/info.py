@@ -113,10 +113,11 @@ def describe_dataset(directory: Path) -> DatasetInfo:
         if present:
             first_record = _describe_record(dataset, present[0].id)
         failures = unresolved_failures(directory, header["samples_hash"], dataset.ids)
+    skipped = [entry for entry in entries if entry.skipped]
     return DatasetInfo(
         path=str(directory),
         entries=len(entries),
-        skipped=sum(bool(entry.skipped) for entry in entries),
+        skipped=len(skipped),
         failed=len(failures),
         failures=failures,
         samples=len(present),

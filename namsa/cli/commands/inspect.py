@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from namsa.base.errors import InputError
@@ -54,22 +54,7 @@ def _inspect_one(options: argparse.Namespace) -> None:
         "--html": options.html,
         "--images": options.images,
     }
-    inputs = [path for path in (options.data, options.crystal) if path is not None]
-    places = [os.path.realpath(path) for path in outputs.values() if path is not None]
-    if len(set(places)) < len(places):
-        raise InputError(f"{', '.join(outputs)} name one file twice: name another for each")
-    if options.images is not None and options.images.exists() and not options.images.is_dir():
-        raise InputError(f"--images {options.images} is a file: name a folder")
-    for option, path in outputs.items():
-        if path is not None and option != "--images":
-            check_output(path, inputs, option)
-    if options.png is not None and options.png.suffix not in PICTURES:
-        raise InputError(f"--png {options.png} does not end in one of {', '.join(PICTURES)}")
-    if options.zone_axis is not None and (options.crystal is None or not any(options.zone_axis)):
-        raise InputError(
-            "--zone-axis is a direction of the crystal that --crystal names: give both, not all "
-            "zeros"
-        )
+    _check_options(options, outputs)
     with stage_bars() as on_progress:
         inspection = measure(
             options.data,
@@ -99,6 +84,30 @@ def _inspect_one(options: argparse.Namespace) -> None:
         print_json(inspection.as_json())
     else:
         _print(inspection, [path for path in outputs.values() if path is not None])
+
+
+def _check_options(options: argparse.Namespace, outputs: Mapping[str, Path | None]) -> None:
+    """Raises InputError if outputs are no files to write, or options do not go together.
+
+    Args:
+        outputs: What to write, by option; `None` for what is not asked for.
+    """
+    inputs = [path for path in (options.data, options.crystal) if path is not None]
+    places = [os.path.realpath(path) for path in outputs.values() if path is not None]
+    if len(set(places)) < len(places):
+        raise InputError(f"{', '.join(outputs)} name one file twice: name another for each")
+    if options.images is not None and options.images.exists() and not options.images.is_dir():
+        raise InputError(f"--images {options.images} is a file: name a folder")
+    for option, path in outputs.items():
+        if path is not None and option != "--images":
+            check_output(path, inputs, option)
+    if options.png is not None and options.png.suffix not in PICTURES:
+        raise InputError(f"--png {options.png} does not end in one of {', '.join(PICTURES)}")
+    if options.zone_axis is not None and (options.crystal is None or not any(options.zone_axis)):
+        raise InputError(
+            "--zone-axis is a direction of the crystal that --crystal names: give both, not all "
+            "zeros"
+        )
 
 
 def _print(inspection: Inspection, written: Sequence[Path]) -> None:

@@ -107,18 +107,17 @@ def _distances(crystal: ase.Atoms, film: ase.Atoms) -> Floats:
 def _packing(crystal: ase.Atoms, sides: Floats, draws: Draws) -> ase.Atoms:
     """Returns the amorphous solid in a periodic cell with the given sides, Å."""
     composition = draws.choice("composition", (OWN, OWN, *GLASSES))
-    glass = GLASSES[composition] if composition != OWN else _own(crystal)
+    glass = _own(crystal) if composition == OWN else GLASSES[composition]
     density = draws.uniform("density_g_per_cm3", glass.density, (0.01, 30.0))
-    symbols = sorted(glass.share, key=lambda symbol: atomic_numbers[symbol])
-    numbers = np.array([atomic_numbers[symbol] for symbol in symbols])
+    number_of = {symbol: atomic_numbers[symbol] for symbol in glass.share}
+    symbols = sorted(number_of, key=number_of.__getitem__)
+    numbers = np.array([number_of[symbol] for symbol in symbols])
     shares = np.array([glass.share[symbol] for symbol in symbols])
     mass = _GRAMS_PER_CM3 * float(shares @ atomic_masses[numbers])
     count = round(density / mass * float(np.prod(sides)))
     if count < 1:
-        raise InputError(
-            f"a cell of {'×'.join(f'{side:.3g}' for side in sides)} Å has no atom at {density} "
-            "g/cm³"
-        )
+        size = "×".join(f"{side:.3g}" for side in sides)
+        raise InputError(f"a cell of {size} Å has no atom at {density} g/cm³")
     ends = np.round(np.cumsum(shares) / shares.sum() * count).astype(np.int64)
     kinds = np.repeat(np.arange(len(symbols)), np.diff(ends, prepend=0))
     bonds = _table(symbols, glass.bonds)

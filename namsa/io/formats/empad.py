@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -78,9 +78,7 @@ def recognises(path: Path, head: bytes) -> bool:
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens a scan of EMPAD by its .raw or its .xml."""
-    xml = path if path.suffix.lower() == ".xml" else _xml_beside(path)
-    facts = {} if xml is None else _read_xml(xml)
-    raw = path.parent / _raw_name(facts, path) if xml == path else path
+    raw, xml, facts = _pair_of_files(path)
     with open_regular(raw) as file:
         length = os.fstat(file.fileno()).st_size
         is_second_generation = _is_second_generation(facts, raw, file, options)
@@ -104,10 +102,34 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
             path,
             notes=_mode_notes(facts, layout.data.shape[:2]),
             pixel_mrad=_pixel_mrad(facts),
-            energy_ev=positive(facts.get("high_voltage"))
-            or positive(facts.get("source.get_voltage")),
+            energy_ev=_energy_ev(facts),
             metadata=_metadata(facts, count, xml),
         )
+
+
+class _Files(NamedTuple):
+    """The two files of a scan."""
+
+    raw: Path
+    xml: Path | None  # `None` if there is none
+    facts: Mapping[str, str]  # what the .xml says, by name
+
+
+def _pair_of_files(path: Path) -> _Files:
+    """Returns the files of a scan, from either."""
+    if path.suffix.lower() == ".xml":
+        facts = _read_xml(path)
+        return _Files(path.parent / _raw_name(facts, path), path, facts)
+    xml = _xml_beside(path)
+    if xml is None:
+        return _Files(path, None, {})
+    return _Files(path, xml, _read_xml(xml))
+
+
+def _energy_ev(facts: Mapping[str, str]) -> float | None:
+    """Returns the energy, eV; `None` if the XML does not say it."""
+    high_voltage = positive(facts.get("high_voltage"))
+    return high_voltage or positive(facts.get("source.get_voltage"))
 
 
 def _pixel_mrad(facts: Mapping[str, str]) -> Pair | None:

@@ -95,20 +95,23 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
 def _chosen(listed: Sequence[Variable], path: Path, name: str | None) -> Variable:
     """Returns the variable that is named, or the only one of the most axes, three or more."""
     arrays = {variable.name: variable for variable in listed if variable.may_be_patterns}
-    names = shorten(", ".join(arrays), 200)
-    if name is not None:
-        if name not in arrays:
-            known = f"it has {names}" if arrays else "it has none of three to five axes"
-            raise InputError(f"{path} has no array {shorten(name)} of patterns: {known}")
+    if name in arrays:
         return arrays[name]
+    if name is not None:
+        known = "it has none of three to five axes"
+        if arrays:
+            known = f"it has {shorten(', '.join(arrays), 200)}"
+        raise InputError(f"{path} has no array {shorten(name)} of patterns: {known}")
     if not arrays:
         raise InputError(f"{path} holds no patterns")
-    axes = max(len(variable.shape) for variable in arrays.values())
-    candidates = [variable for variable in arrays.values() if len(variable.shape) == axes]
+    by_axes: dict[int, list[str]] = {}
+    for variable in arrays.values():
+        by_axes.setdefault(len(variable.shape), []).append(variable.name)
+    candidates = by_axes[max(by_axes)]
     if len(candidates) > 1:
-        several = shorten(", ".join(variable.name for variable in candidates), 200)
+        several = shorten(", ".join(candidates), 200)
         raise InputError(f"{path} holds several arrays: choose one with --dataset: {several}")
-    return candidates[0]
+    return arrays[candidates[0]]
 
 
 def matlab_order(
