@@ -102,13 +102,11 @@ def _read_members(
     members = archive.infolist()
     if any(member.flag_bits & 1 for member in members):
         raise InputError(f"{name} is no archive of arrays: it is encrypted")
-    if any(
-        member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members
-    ):
+    methods = {member.compress_type for member in members}
+    if not methods <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise InputError(f"{name} is no archive of arrays: NumPy does not pack them so")
-    if len(members) > MOST_MEMBERS or len({_array_name(member) for member in members}) < len(
-        members
-    ):
+    distinct_names = {_array_name(member) for member in members}
+    if len(members) > MOST_MEMBERS or len(distinct_names) < len(members):
         raise InputError(
             f"{name} is no archive of arrays: it has two of one name, or more than {MOST_MEMBERS}"
         )
@@ -116,13 +114,12 @@ def _read_members(
         raise InputError(f"{name}: its arrays have more than {largest_bytes / 2**20:g} MiB")
     arrays = []
     for member in members:
-        if names is not None and _array_name(member) not in names:
+        array_name = _array_name(member)
+        if names is not None and array_name not in names:
             continue
         with archive.open(member) as file:  # gives no more bytes than the archive declares
-            array_name = _array_name(member)
-            arrays.append(
-                (array_name, read_array(file, member.file_size, f"{name}, {shorten(array_name)}"))
-            )
+            array = read_array(file, member.file_size, f"{name}, {shorten(array_name)}")
+            arrays.append((array_name, array))
     return arrays
 
 

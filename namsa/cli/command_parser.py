@@ -126,8 +126,12 @@ class CommandParser(argparse.ArgumentParser):
     ) -> None:
         super().__init__(formatter_class=HelpFormatter, **settings)
         self.examples = tuple(line.replace("%(prog)s", self.prog) for line in examples)
-        shown = "examples:\n" + "\n".join(f"  {line}" for line in self.examples) if examples else ""
-        self.epilog = "\n\n".join(part for part in (shown, notes) if part) or None
+        paragraphs = []
+        if self.examples:
+            paragraphs.append("\n  ".join(("examples:", *self.examples)))
+        if notes:
+            paragraphs.append(notes)
+        self.epilog = "\n\n".join(paragraphs) or None
         self.commands: dict[str, CommandParser] = {}
         self._default_command = default_command
         self._elsewhere = elsewhere

@@ -230,14 +230,15 @@ def _file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
     """
     if not mounts.exists():
         return "unknown"
-    holding = [
-        (len(Path(point).parts), order, kind)
-        for order, (_, point, kind, *_) in enumerate(
-            line.split() for line in mounts.read_text().splitlines()
-        )
-        if path.is_relative_to(point.replace("\\040", " "))
-    ]
-    return max(holding)[2] if holding else "unknown"
+    kind_of_deepest = "unknown"
+    most_parts = 0
+    for line in mounts.read_text().splitlines():
+        _, point, kind, *_ = line.split()
+        parts = len(Path(point).parts)
+        if parts >= most_parts and path.is_relative_to(point.replace("\\040", " ")):
+            kind_of_deepest = kind
+            most_parts = parts
+    return kind_of_deepest
 
 
 def _library(name: str) -> Check:
@@ -267,15 +268,23 @@ def _cupy(probed: Probe, gpu: bool) -> Check:
         # installed, and without a driver or a device
         remedy = SHOW_GPU if "cudaError" in probed.fault else SYNC_GPU
         return Check("simulation", "CuPy", False, probed.fault, remedy, needed=gpu)
-    devices = (
-        ", ".join(f"{device['name']} {device['memory_gib']} GiB" for device in answer["devices"])
-        or "no device"
-    )
-    usable = bool(answer["devices"])
-    buses = tuple(device["bus"] for device in answer["devices"])
-    least = min((device["memory_gib"] for device in answer["devices"]), default=None)
+    devices = []
+    buses = []
+    memories = []
+    for device in answer["devices"]:
+        devices.append(f"{device['name']} {device['memory_gib']} GiB")
+        buses.append(device["bus"])
+        memories.append(device["memory_gib"])
+    listed = ", ".join(devices) or "no device"
     return Check(
-        "simulation", "CuPy", usable, f"{answer['version']}: {devices}", SHOW_GPU, gpu, buses, least
+        "simulation",
+        "CuPy",
+        bool(devices),
+        f"{answer['version']}: {listed}",
+        SHOW_GPU,
+        gpu,
+        tuple(buses),
+        min(memories, default=None),
     )
 
 

@@ -229,23 +229,20 @@ def _print(states: Sequence[ScanState], as_json: bool) -> None:
         print_json([asdict(state) for state in states])
         return
     rows = []
+    skipped = []
+    failed = 0
     for state in states:
-        rows.append(
-            (
-                printable(state.scan),
-                state.state,
-                f"{state.seconds:g} s",
-                printable(shorten(state.result, 300)),
-            )
-        )
+        result = printable(shorten(state.result, 300))
+        rows.append((printable(state.scan), state.state, f"{state.seconds:g} s", result))
+        if state.state == "skipped":
+            skipped.append(state.scan)
+        failed += state.state == "failed"
     print_table(rows, ("scan", "state", "time", "result"))
-    skipped = [state.scan for state in states if state.state == "skipped"]
     if skipped:
         more = ", ..." if len(skipped) > MOST_NAMED else ""
         print_line(
             f"{plural(len(skipped), 'scan')} skipped, whose results were made of the same data and "
             f"options: {', '.join(skipped[:MOST_NAMED])}{more}; remove a result to make it again"
         )
-    failed = sum(state.state == "failed" for state in states)
     if failed:
         print_line(f"{plural(failed, 'scan')} failed; the same command does them again")

@@ -102,18 +102,15 @@ def request_documents(config: MaterialsProject, client: Client) -> list[JsonObje
         InputError: If no crystal matches.
     """
     matches = _request(client, _criteria(config), ("material_id",))
-    identifiers = sorted({str(document["material_id"]) for document in matches}, key=_hash)[
-        : config.limit
-    ]
+    all_identifiers = {str(document["material_id"]) for document in matches}
+    identifiers = sorted(all_identifiers, key=_hash)[: config.limit]
     if not identifiers:
         raise InputError(f"the Materials Project has no crystal of {_query(config)}: ask for less")
     documents = []
     for start in range(0, len(identifiers), IDENTIFIERS_PER_REQUEST):
         batch = {"material_ids": ",".join(identifiers[start : start + IDENTIFIERS_PER_REQUEST])}
-        documents += [
-            {key: document.get(key) for key in FIELDS}
-            for document in _request(client, batch, FIELDS)
-        ]
+        for document in _request(client, batch, FIELDS):
+            documents.append({key: document.get(key) for key in FIELDS})
     return sorted(documents, key=lambda document: str(document["material_id"]))
 
 

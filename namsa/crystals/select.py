@@ -151,15 +151,22 @@ def _builtin_by_name(names: Literal["all"] | tuple[str, ...]) -> list[Material]:
         return list(builtin_materials())
     formulas = {name.partition("-")[0] for name in names}
     known = {material.name: material for material in builtin_materials(formulas)}
+    chosen = []
     for name in names:
         if name not in known:
-            every_name = [material.name for material in builtin_materials()]
-            near = difflib.get_close_matches(name, every_name, n=3, cutoff=0.0)
-            raise InputError(
-                f"materials.builtin: {name} is not known; nearest are {', '.join(near)}"
-                f"{_other_source(name)}"
-            )
-    return [known[name] for name in names]
+            raise _unknown_name(name)
+        chosen.append(known[name])
+    return chosen
+
+
+def _unknown_name(name: str) -> InputError:
+    """Returns the error for a name that no built-in material has, with the nearest names."""
+    every_name = [material.name for material in builtin_materials()]
+    near = difflib.get_close_matches(name, every_name, n=3, cutoff=0.0)
+    return InputError(
+        f"materials.builtin: {name} is not known; nearest are {', '.join(near)}"
+        f"{_other_source(name)}"
+    )
 
 
 def _other_source(name: str) -> str:

@@ -253,9 +253,13 @@ def _cube_head(lines: list[str]) -> _CubeHead:
     """Returns the numbers of a head. Raises ValueError or LookupError if they are none."""
     count = int(lines[2].split()[0])
     origin = np.array(lines[2].split()[1:4], float)
-    grid = [line.split() for line in lines[3:CUBE_HEAD_LINES]]
-    points = [int(words[0]) for words in grid]
-    steps = np.array([words[1:4] for words in grid], float)
+    points = []
+    rows_of_steps = []
+    for line in lines[3:CUBE_HEAD_LINES]:
+        words = line.split()
+        points.append(int(words[0]))
+        rows_of_steps.append(words[1:4])
+    steps = np.array(rows_of_steps, float)
     last = CUBE_HEAD_LINES + min(abs(count), MOST_ATOMS + 1)
     rows = np.array([line.split()[:5] for line in lines[CUBE_HEAD_LINES:last]], float)
     return _CubeHead(count, points, steps, rows[:, 0].astype(int), rows[:, 2:] - origin)

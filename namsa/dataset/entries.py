@@ -211,21 +211,24 @@ def spread_over_thicknesses(entries: Sequence[Entry], count: int) -> list[Entry]
 
     Of more thicknesses than `count`, these are evenly spread over the sorted thicknesses.
     """
-    thicknesses = sorted({entry.thickness_angstrom for entry in entries})
-    if len(thicknesses) > count:
-        ranked = sorted(entries, key=lambda entry: entry.thickness_angstrom)
-        return [ranked[index] for index in _evenly(len(ranked), count)]
-    per_thickness = -(-count // max(1, len(thicknesses)))
+    ranked = sorted(entries, key=lambda entry: entry.thickness_angstrom)
+    by_thickness: dict[float, list[Entry]] = {}
+    for entry in ranked:
+        by_thickness.setdefault(entry.thickness_angstrom, []).append(entry)
+    if len(by_thickness) > count:
+        return _evenly(ranked, count)
+    per_thickness = -(-count // max(1, len(by_thickness)))
     chosen: list[Entry] = []
-    for thickness in thicknesses:
-        of_thickness = [entry for entry in entries if entry.thickness_angstrom == thickness]
-        chosen += [of_thickness[index] for index in _evenly(len(of_thickness), per_thickness)]
+    for of_thickness in by_thickness.values():
+        chosen += _evenly(of_thickness, per_thickness)
     return chosen
 
 
-def _evenly(size: int, count: int) -> list[int]:
-    """Returns at most `count` of `size` indices, evenly spaced."""
-    return np.linspace(0, size - 1, min(count, size)).round().astype(int).tolist()
+def _evenly(entries: Sequence[Entry], count: int) -> list[Entry]:
+    """Returns at most `count` of the entries, evenly spaced."""
+    last = len(entries) - 1
+    indices = np.linspace(0, last, min(count, len(entries))).round().astype(int)
+    return [entries[index] for index in indices.tolist()]
 
 
 def _samples(config: SimulationConfig, specimen: str) -> Iterator[tuple[str, float, VariedValues]]:

@@ -123,20 +123,21 @@ def _tiles_problem(arrays: dict[str, StoredArray]) -> str | None:
     for name, value in (("raster", raster), ("tiles", tiles)):
         if not (isinstance(value, list) and len(value) == 4 and all(map(_is_length, value))):
             return f"{name} {shorten(value)} of cbed"
-    if [raster[0] * raster[1], *raster[2:]] != shape or any(
-        n % t for n, t in zip(raster, tiles, strict=True)
-    ):
+    is_of_shape = [raster[0] * raster[1], *raster[2:]] == shape
+    if not is_of_shape or any(size % tile for size, tile in zip(raster, tiles, strict=True)):
         return f"raster {shorten(raster)} and tiles {shorten(tiles)} of cbed, which do not fit"
     for name, array in arrays.items():
         digests = array.get("digests")
         count = math.prod(tiles) if name == "cbed" else 1
-        if not (
-            isinstance(digests, list)
-            and len(digests) == count
-            and all(isinstance(d, str) for d in digests)
-        ):
+        if not _are_digests(digests, count):
             return f"digests {shorten(digests)} of {name}"
     return None
+
+
+def _are_digests(value: object, count: int) -> bool:
+    if not isinstance(value, list) or len(value) != count:
+        return False
+    return all(isinstance(digest, str) for digest in value)
 
 
 def _is_length(value: object) -> bool:

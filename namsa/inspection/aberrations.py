@@ -172,15 +172,14 @@ def _fits(
         return -explained, -slopes
 
     best = np.argsort([-model.explained(start) for start in starts], kind="stable")[:TRIED]
-    if bounds is None:
-        limits = [(-np.inf, np.inf)] * len(TERMS)
-    else:
+    limits = [(-np.inf, np.inf)] * len(TERMS)
+    if bounds is not None:
         limits = [(float(low), float(high)) for low, high in bounds]
-    solutions = [
-        optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=limits)
-        for start in starts[best]
-    ]
-    return [(solution.x, -float(solution.fun)) for solution in solutions]
+    fits = []
+    for start in starts[best]:
+        solution = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=limits)
+        fits.append((solution.x, -float(solution.fun)))
+    return fits
 
 
 def _most_within(

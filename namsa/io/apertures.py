@@ -30,15 +30,19 @@ def copies_and_rectangles(lit: Booleans) -> tuple[Booleans, Booleans]:
     for edge in (labels[0], labels[-1], labels[:, 0], labels[:, -1]):
         sizes[edge] = 0
     largest = np.argsort(-sizes, kind="stable")[:MOST]
-    numbers = [int(label) for label in largest if sizes[label] >= SMALLEST]
     places = ndimage.find_objects(labels)
-    shapes = {label: labels[places[label - 1]] == label for label in numbers}
+    shapes: dict[int, Booleans] = {}
+    for label in largest.tolist():
+        if sizes[label] >= SMALLEST:
+            shapes[label] = labels[places[label - 1]] == label
     has_copy = np.zeros(count + 1, bool)
     is_rectangle = np.zeros(count + 1, bool)
     for label, shape in shapes.items():
         is_rectangle[label] = shape.mean() >= FILLED
-        others = (other for key, other in shapes.items() if key != label)
-        has_copy[label] = any(_are_copies(shape, other) for other in others)
+        for other_label, other in shapes.items():
+            if other_label != label and _are_copies(shape, other):
+                has_copy[label] = True
+                break
     return has_copy[labels], is_rectangle[labels]
 
 

@@ -228,21 +228,27 @@ def _change_by_bonds(density: ChargeDensity, cell: Floats, table: Table) -> Comp
     Args:
         cell: Sides (x, y, z) of the cell in the specimen, Å.
     """
-    points = density.density.shape
-    kept = [2 * abs(np.fft.fftfreq(n, 1 / n)) < n for n in points]
-    q = [
-        np.fft.fftfreq(n, side / n)[chosen]
-        for n, side, chosen in zip(points, cell, kept, strict=True)
-    ]
-    change = np.fft.fftn(density.density)[np.ix_(*kept)] * (
-        density.atoms.cell.volume / density.density.size
-    )
-    places = density.atoms.positions * (cell / density.atoms.cell.lengths())
-    phases = [np.exp(-2j * np.pi * k[:, None] * r) for k, r in zip(q, places.T, strict=True)]
-    for atomic_number in np.unique(density.atoms.numbers):
-        x, y, z = (phase[:, density.atoms.numbers == atomic_number] for phase in phases)
-        for index, qz in enumerate(q[2]):
-            factor = xray(int(atomic_number), q[0][:, None] ** 2 + q[1] ** 2 + qz**2, table)
+    atoms = density.atoms
+    places = atoms.positions * (cell / atoms.cell.lengths())
+    kept = []
+    frequencies = []
+    phases = []  # of each frequency and atom
+    for axis, points in enumerate(density.density.shape):
+        is_kept = 2 * abs(np.fft.fftfreq(points, 1 / points)) < points
+        q = np.fft.fftfreq(points, cell[axis] / points)[is_kept]
+        kept.append(is_kept)
+        frequencies.append(q)
+        phases.append(np.exp(-2j * np.pi * q[:, None] * places[:, axis]))
+    qx, qy, qz = frequencies
+    voxel = atoms.cell.volume / density.density.size
+    change = np.fft.fftn(density.density)[np.ix_(*kept)] * voxel
+    for atomic_number in np.unique(atoms.numbers):
+        chosen = atoms.numbers == atomic_number
+        x = phases[0][:, chosen]
+        y = phases[1][:, chosen]
+        z = phases[2][:, chosen]
+        for index, height in enumerate(qz):
+            factor = xray(int(atomic_number), qx[:, None] ** 2 + qy**2 + height**2, table)
             change[:, :, index] -= factor * ((x * z[index]) @ y.T)
     return change
 

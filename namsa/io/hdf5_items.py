@@ -121,13 +121,14 @@ class Hdf5Dataset(Hdf5Item):
         slices = index if isinstance(index, tuple) else (index,)
         slices += (slice(None),) * (len(self.shape) - len(slices))
         ranges = []
+        shape = []
+        steps = []
         for span, size in zip(slices, self.shape, strict=True):
-            start, stop, _ = span.indices(size)
+            start, stop, step = span.indices(size)
             ranges.append((start, stop))
-        array = np.empty([max(0, stop - start) for start, stop in ranges], self.dtype)
+            shape.append(max(0, stop - start))
+            steps.append(slice(None, None, step))
+        array = np.empty(shape, self.dtype)
         if array.size:
             self.file.read_into(array, self, ranges)
-        steps = [span.step or 1 for span in slices]
-        if set(steps) <= {1}:
-            return array
-        return array[tuple(slice(None, None, step) for step in steps)]
+        return array[tuple(steps)]

@@ -227,19 +227,21 @@ def _scan_shape(stated: dict[str, str]) -> tuple[tuple[int, int] | None, int | N
     The shape is ScanY and ScanX, or frames of an acquisition of several frames per trigger. If both
     are there and a trigger has more frames than a row, the others are the flyback.
     """
-    numbers = {
-        re.sub(r"\W*\(.*", "", name).lower(): int(value)
-        for name, value in stated.items()
-        if value.isascii() and value.isdigit() and len(value) < 8
-    }
+    numbers = {}
+    for name, value in stated.items():
+        if value.isascii() and value.isdigit() and len(value) < 8:
+            key = re.sub(r"\W*\(.*", "", name).lower()
+            numbers[key] = int(value)
     rows = numbers.get("scany", 0)
     columns = numbers.get("scanx", 0)
     total = numbers.get("frames in acquisition", 0)
     line = numbers.get("frames per trigger", 0)
     if rows > 0 and columns > 0:
-        return (rows, columns), line - columns if line > columns and total == rows * line else None
-    rows = total // line if line > 1 and total > line and total % line == 0 else 0
-    return ((rows, line) if rows else None), None
+        has_flyback = line > columns and total == rows * line
+        return (rows, columns), line - columns if has_flyback else None
+    if line > 1 and total > line and total % line == 0:
+        return (total // line, line), None
+    return None, None
 
 
 def _scan_by_times(

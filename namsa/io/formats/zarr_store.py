@@ -285,9 +285,14 @@ def _codecs(metadata: Json) -> Iterator[str]:
     """Yields the names of all codecs."""
     for key in ("compressor", "filters", "codecs", "index_codecs"):
         listed = metadata.get(key)
-        for codec in listed if isinstance(listed, list) else () if listed is None else (listed,):
-            yield str(codec.get("id", codec.get("name")) if isinstance(codec, dict) else codec)
-            inner = codec.get("configuration") if isinstance(codec, dict) else None
+        if listed is None:
+            continue
+        for codec in listed if isinstance(listed, list) else [listed]:
+            if not isinstance(codec, dict):
+                yield str(codec)
+                continue
+            yield str(codec.get("id", codec.get("name")))
+            inner = codec.get("configuration")
             if isinstance(inner, dict):
                 yield from _codecs(inner)
 
