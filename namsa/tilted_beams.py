@@ -295,7 +295,7 @@ def _moved(patterns: Array, pixels: npt.NDArray[np.int64]) -> Array:
     for axis, count in enumerate(pixels.tolist(), start=1):
         length = patterns.shape[axis]
         outside = slice(length - count, length) if count > 0 else slice(0, -count)
-        index: list[Any] = [slice(None)] * 3
+        index = [slice(None)] * 3
         index[axis] = outside
         if count:
             moved[tuple(index)] = 0

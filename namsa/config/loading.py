@@ -34,7 +34,7 @@ class SectionType(ModelMetaclass):
     their keys.
     """
 
-    def __call__(cls, *args: Any, **values: Any) -> Any:
+    def __call__(cls, *args: object, **values: object) -> Any:
         """Returns the section of `values`. Raises InputError if they have problems."""
         try:
             return super().__call__(*args, **values)

@@ -2,7 +2,7 @@
 vibrate.
 """
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
@@ -83,7 +83,7 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)  # of specimens: what is made of a crystal
 
 
-def _one_axis(value: object) -> Any:
+def _one_axis(value: object) -> object:
     """Returns one direction [u, v, w] as a list of it."""
     if isinstance(value, list | tuple) and all(isinstance(index, int) for index in value):
         return [value]

@@ -285,6 +285,6 @@ def _values_at(ranges: dict[str, tuple[Any, ...]], coordinates: Iterator[float])
     return values
 
 
-def _as_lists(values: tuple[Any, ...]) -> list[Any]:
+def _as_lists(values: tuple[object, ...]) -> list[object]:
     """Returns values as JSON types."""
     return [list(value) if isinstance(value, tuple) else value for value in values]

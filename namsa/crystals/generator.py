@@ -1,8 +1,7 @@
 """Crystals from a user's own Python function."""
 
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import ase
 import numpy as np
@@ -42,7 +41,7 @@ def generate_materials(config: Generator) -> list[Material]:
     ]
 
 
-def _load_function(reference: str) -> Callable[..., Any]:
+def _load_function(reference: str) -> Callable[..., Iterable[object]]:
     """The function of 'package.module:function' or 'path/to/file.py:function'."""
     try:
         return function_named(reference)

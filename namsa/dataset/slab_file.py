@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import h5py
 import numpy as np
@@ -159,7 +159,7 @@ def _digests(header: RecordHeader) -> npt.NDArray[np.uint8]:
 
 def _create(
     file: h5py.File, name: str, shape: tuple[int, ...], dtype: str, chunks: tuple[int, ...]
-) -> Any:
+) -> h5py.Dataset:
     """Creates an array whose chunks are allocated, and not written."""
     created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     created.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)

@@ -85,18 +85,11 @@ def expose(
     detector = settings.detector
     beam = _beam(microscope)
     averaged_scan = _averaged_scan(settings, grid, beam, probes)
-    modes = coherence.modes(
-        beam.wavelength,
-        microscope.semiangle_mrad,
-        microscope.source_size_angstrom,
-        1 if averaged_scan else microscope.source_points,
-        microscope.focal_spread_angstrom,
-        microscope.focal_points,
-    )
+    source_points = 1 if averaged_scan else microscope.source_points
     setup = dispatch.optical_setup(
         grid,
         beam,
-        modes,
+        _modes(microscope, beam, source_points),
         slice_thicknesses_angstrom,
         detector,
         precision=simulation.precision,
@@ -146,6 +139,20 @@ def _beam(microscope: Microscope) -> optics.BeamSettings:
         microscope.beam_tilt_mrad,
         microscope.specimen_tilt_mrad,
         microscope.aperture_edge,
+    )
+
+
+def _modes(
+    microscope: Microscope, beam: optics.BeamSettings, source_points: int | None
+) -> list[coherence.Mode]:
+    """Returns the coherent probes of a position."""
+    return coherence.modes(
+        beam.wavelength,
+        microscope.semiangle_mrad,
+        microscope.source_size_angstrom,
+        source_points,
+        microscope.focal_spread_angstrom,
+        microscope.focal_points,
     )
 
 

@@ -2,10 +2,11 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
+from namsa.base.arrays import Array
 from namsa.base.errors import SimulationWarning
 from namsa.base.text import plural
 from namsa.io.calibration import FourDData
@@ -13,12 +14,19 @@ from namsa.io.calibration import FourDData
 READ_BYTES = 2**26  # of patterns at once
 
 
-def copy_patterns(scan: FourDData, target: Any, on_rows: Callable[[], None] = lambda: None) -> None:
+class PatternTarget(Protocol):
+    """What takes patterns by slices along the scan's rows."""
+
+    def __setitem__(self, rows: slice, patterns: Array, /) -> None: ...
+
+
+def copy_patterns(
+    scan: FourDData, target: PatternTarget, on_rows: Callable[[], None] = lambda: None
+) -> None:
     """Copies the patterns of a scan, unchanged.
 
     Args:
-        target: What takes them by slices along the scan's rows: a dataset of h5py or an array of
-            Zarr.
+        target: A dataset of h5py or an array of Zarr.
         on_rows: Called after some rows.
 
     Warns:

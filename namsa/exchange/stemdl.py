@@ -21,10 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError, WorkError
@@ -71,7 +70,7 @@ class StemdlSample:
 
     name: str  # its number in LMDB, the path of its group in HDF5
     # patterns (n, dy, dx), or (sy, sx, dy, dx) where an HDF5 file has them so
-    patterns: npt.NDArray[Any]
+    patterns: Array
     # Projected potential (1, y, x), or as an HDF5 file has it; `None` in STEMDL's files.
     potential: Array | None
     # those of `ATTRIBUTES` that the group and its material have; empty for LMDB

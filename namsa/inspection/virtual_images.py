@@ -8,7 +8,7 @@ dark field show where the scan reaches beyond the specimen.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -83,10 +83,16 @@ def virtual_images(
     )
 
 
-def _patches(shape: tuple[int, int, int, int], disk: Disk) -> tuple[npt.NDArray[np.intp], Any, int]:
-    """Returns the places of the patches that lie inside the disk, the pixels of each, and the
-    patches' size.
-    """
+class _Patches(NamedTuple):
+    """Squares of pixels that lie inside the disk."""
+
+    places: npt.NDArray[np.intp]  # row and column of each among all squares, `(n, 2)`
+    members: sparse.csr_array  # 1 at the pixels of each, `(n, dy · dx)`
+    size: int  # pixels along a side
+
+
+def _patches(shape: tuple[int, int, int, int], disk: Disk) -> _Patches:
+    """Returns the patches of a detector."""
     sy, sx, dy, dx = shape
     most = int(np.sqrt(IMAGE_BYTES / (sy * sx * 4) * 4 / np.pi))
     across = int(np.clip(most, LEAST_PATCHES_ACROSS, PATCHES_ACROSS))
@@ -107,7 +113,7 @@ def _patches(shape: tuple[int, int, int, int], disk: Disk) -> tuple[npt.NDArray[
         (np.ones(len(pixels)), (of[pixels], pixels)), shape=(len(numbers), dy * dx)
     )
     places = np.stack(np.divmod(numbers, column.max() - column.min() + 1), axis=1)
-    return places, members, size
+    return _Patches(places, members, size)
 
 
 def vacuum_intensity(sums: Floats, bright: Floats, dark: Floats) -> tuple[float, float] | None:

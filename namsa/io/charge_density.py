@@ -11,10 +11,9 @@ together hold all (LAECHG).
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import ase
 import numpy as np
@@ -289,7 +288,7 @@ def _check_nuclei(
     return farthest
 
 
-def _times(values: Any) -> str:
+def _times(values: Iterable[float]) -> str:
     return "×".join(f"{value:.6g}" for value in values)
 
 

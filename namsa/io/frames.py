@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -218,7 +218,7 @@ def file_frames(
     offsets: Offsets,  # byte at which each frame begins
     frame_shape: tuple[int, int],  # shape (dy, dx) of a frame
     # type of the stored numbers; without `decode`, frames are these numbers in the order of C
-    stored: np.dtype[Any],
+    stored: np.dtype[np.generic],
     decode: Decode | None = None,  # from bytes `(frames, bytes)` to frames of the type `stored`
     # bytes of a frame, if they are others than those of its numbers
     frame_bytes: int | None = None,

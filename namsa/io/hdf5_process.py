@@ -12,7 +12,7 @@ import math
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 import h5py
 import numpy as np
@@ -83,7 +83,7 @@ class Hdf5Reader(Hdf5Objects):
                 names.append(name)
         return names
 
-    def attribute(self, path: str, name: str) -> Any:
+    def attribute(self, path: str, name: str) -> object:
         """Returns an attribute as a JSON value; `None` if it is missing, empty or no number or
         text.
         """
@@ -103,7 +103,7 @@ class Hdf5Reader(Hdf5Objects):
                 values[name] = value
         return values
 
-    def value(self, path: str) -> Any:
+    def value(self, path: str) -> object:
         """Returns a small dataset as a JSON value; `None` if it is empty, large or no number or
         text.
         """

@@ -1,7 +1,5 @@
 """Values, names and sizes in an HDF5 file as JSON has them, for `namsa.io.hdf5_process`."""
 
-from typing import Any
-
 import h5py
 import numpy as np
 
@@ -19,7 +17,7 @@ def encoded(name: str) -> bytes:
     return name.encode(errors="surrogateescape")
 
 
-def is_small(stored: Any) -> bool:
+def is_small(stored: h5py.h5a.AttrID | h5py.h5d.DatasetID) -> bool:
     """Returns whether an attribute or a dataset is not empty and has few values of bounded size."""
     space = stored.get_space()
     if space.get_simple_extent_type() == h5py.h5s.NULL:

@@ -5,7 +5,7 @@ crystal has an image.
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -83,11 +83,11 @@ class Image(np.ndarray[Any, np.dtype[Any]]):
         """Returns the transposed values, a plain array."""
         return self.array.transpose(*axes)
 
-    def swapaxes(self, first: Any, second: Any) -> Array:
+    def swapaxes(self, first: SupportsIndex, second: SupportsIndex) -> Array:
         """Returns the values with two axes exchanged, a plain array."""
         return self.array.swapaxes(first, second)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[object, ...]:
         if self._described is None:
             return self.array.__reduce__()
         return Image, (self.array, self._described)

@@ -7,7 +7,6 @@ its axes in Å.
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -105,7 +104,7 @@ def _read_image(group: Hdf5Group, name: str, path: Path) -> PageImage:
     )
 
 
-def _read_axis(axis: Any, length: int, path: Path, name: str) -> tuple[float, float]:
+def _read_axis(axis: object, length: int, path: Path, name: str) -> tuple[float, float]:
     """Returns origin and step of an axis, Å.
 
     Args:
@@ -117,11 +116,13 @@ def _read_axis(axis: Any, length: int, path: Path, name: str) -> tuple[float, fl
     Raises:
         InputError: If it is no axis of the image, or not even.
     """
-    is_axis = isinstance(axis, Hdf5Dataset) and axis.is_numeric
-    if not is_axis or axis.shape not in ((length,), (2,)):
-        raise InputError(
-            f"{path}: {name} has no axes in Å: give a file that `namsa-train reconstruct` wrote"
-        )
+    no_axes = InputError(
+        f"{path}: {name} has no axes in Å: give a file that `namsa-train reconstruct` wrote"
+    )
+    if not isinstance(axis, Hdf5Dataset) or not axis.is_numeric:
+        raise no_axes
+    if axis.shape not in ((length,), (2,)):
+        raise no_axes
     values = np.asarray(axis[:], np.float64)  # EMD allows two coordinates for all
     step = float((values[-1] - values[0]) / (len(values) - 1))
     even = values[0] + step * np.arange(len(values))

@@ -3,12 +3,14 @@ used.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from namsa.base.errors import InputError
 from namsa.base.text import shorten
+
+Value = TypeVar("Value")
 
 
 class Draws:
@@ -39,31 +41,28 @@ class Draws:
             InputError: If the given value is outside the allowed range.
         """
         least, most = drawn
-        value: Any = round(least + (most - least) * float(self.rng.random()), 3)
+        number = round(least + (most - least) * float(self.rng.random()), 3)
         if name in self._given:
-            value = self._given[name]
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not (is_number and allowed[0] <= value <= allowed[1]):
-                raise InputError(
-                    f"{name} is {shorten(value)}; it must be a number of {allowed[0]:g} to "
-                    f"{allowed[1]:g}"
-                )
-        self.used[name] = value
-        return float(value)
+            number = _number_within(name, self._given[name], allowed)
+        self.used[name] = number
+        return float(number)
 
-    def choice(self, name: str, values: Sequence[object]) -> Any:
+    def choice(self, name: str, values: Sequence[Value]) -> Value:
         """Returns one of `values`, all equally likely. Raises InputError if a value is given that
         is none of them.
         """
-        value = values[int(self.rng.integers(len(values)))]
-        if name in self._given:
-            value = self._given[name]
-            if value not in values:
-                raise InputError(
-                    f"{name} is {shorten(value)}; it must be one of {', '.join(map(str, values))}"
-                )
-        self.used[name] = value
-        return value
+        drawn = values[int(self.rng.integers(len(values)))]
+        if name not in self._given:
+            self.used[name] = drawn
+            return drawn
+        given = self._given[name]
+        for value in values:
+            if value == given:
+                self.used[name] = given
+                return value
+        raise InputError(
+            f"{name} is {shorten(given)}; it must be one of {', '.join(map(str, values))}"
+        )
 
     def check_given(self) -> None:
         """Raises InputError for a given value that was not used."""
@@ -73,3 +72,12 @@ class Draws:
                 f"parameter {shorten(unknown[0])} is not known to this kind; its parameters are "
                 f"{known}"
             )
+
+
+def _number_within(name: str, value: object, allowed: tuple[float, float]) -> float:
+    """Returns a given number. Raises InputError if it is none, or outside the allowed range."""
+    least, most = allowed
+    is_boolean = isinstance(value, bool)
+    if isinstance(value, int | float) and not is_boolean and least <= value <= most:
+        return value
+    raise InputError(f"{name} is {shorten(value)}; it must be a number of {least:g} to {most:g}")

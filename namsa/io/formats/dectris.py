@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from namsa.base.arrays import Pair
 from namsa.base.errors import InputError
@@ -170,7 +169,7 @@ def _present(group: Hdf5Group) -> tuple[list[str], tuple[str, ...]]:
     )
 
 
-def _value(file: Hdf5File, name: str) -> Any:
+def _value(file: Hdf5File, name: str) -> object:
     item = file.find(name)
     return item.value() if isinstance(item, Hdf5Dataset) else None
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 
 DEPTH = 32
@@ -165,7 +166,7 @@ class _Walker:
             raise self.damaged(f"byte {self.file.tell()} begins an unknown structure")
         return [TYPES[kind] for kind in kinds]
 
-    def numbers(self, name: str, count: int) -> Any:
+    def numbers(self, name: str, count: int) -> Array:
         """Reads numbers of a type."""
         dtype = np.dtype(name).newbyteorder(self.order)
         return np.frombuffer(self.read(count * dtype.itemsize), dtype)

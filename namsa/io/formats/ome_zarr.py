@@ -6,7 +6,6 @@ Source: ngff.openmicroscopy.org, the key `multiscales`.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,9 +22,9 @@ class Multiscale:
     """An image in several resolutions."""
 
     group: str  # path of the group
-    axes: list[Any]  # as the group states them: mappings of name, type and unit
-    datasets: list[Any]  # mappings of path and transformations, the finest first
-    transformations: list[Any]  # of all resolutions
+    axes: list[object]  # as the group states them: mappings of name, type and unit
+    datasets: list[dict[str, object]]  # mappings of path and transformations, the finest first
+    transformations: list[object]  # of all resolutions
 
     @property
     def arrays(self) -> list[str]:
@@ -102,7 +101,7 @@ def _numbers(transformation: object, kind: str, count: int) -> Floats | None:
     return np.array([as_number(value) for value in stated])
 
 
-def _listed(owner: dict[str, object]) -> list[Any]:
+def _listed(owner: dict[str, object]) -> list[object]:
     """Returns the transformations of a dataset or an image."""
     stated = owner.get("coordinateTransformations")
     return stated if isinstance(stated, list) else []
