@@ -118,9 +118,8 @@ def _ensure_manifest(sources: Sequence[Path], out: Path) -> str:
         make_folder(out)
         for name in ("config.yaml", manifest.FILE_NAME):
             if os.path.lexists(candidate / name):
-                write_text_atomic(
-                    out / name, read_text(candidate / name, largest_bytes=LARGEST_FILE_BYTES)
-                )
+                text = read_text(candidate / name, largest_bytes=LARGEST_FILE_BYTES)
+                write_text_atomic(out / name, text)
     return hashes[sources[0]]
 
 

@@ -53,13 +53,19 @@ def verify(directory: Path) -> Verification:
     present = copies.keys() | other_nodes.read_ids(directory, samples_hash)
     failures = unresolved_failures(directory, samples_hash, present)
     accounted = present | failures.keys()
-    missing = [entry.id for entry in entries if not entry.skipped and entry.id not in accounted]
+    missing = []
+    skipped = 0
+    for entry in entries:
+        if entry.skipped:
+            skipped += 1
+        elif entry.id not in accounted:
+            missing.append(entry.id)
     return {
         "samples": len(copies),
         "corrupt": corrupt,
         "missing": missing,
         "repeated": [sample_id for sample_id, count in copies.items() if count > 1],
-        "skipped": sum(bool(entry.skipped) for entry in entries),
+        "skipped": skipped,
         "failed": len(failures),
         "failures": failures,
     }

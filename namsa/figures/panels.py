@@ -26,7 +26,7 @@ from matplotlib.patheffects import AbstractPathEffect, withStroke
 from matplotlib.ticker import LogFormatterSciNotation
 from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
-from namsa.base.arrays import Array
+from namsa.base.arrays import Array, Floats
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import open_atomic
 from namsa.base.pixels import PixelGrid
@@ -264,6 +264,30 @@ def zoom_to_scan(
     ax.set_ylim(top + side, top)
 
 
+def _place_of_letter(place: Floats, corner: Floats, size: Floats, taken: list[Floats]) -> Floats:
+    """Returns the place beside a position, inside the image, that is farthest from what stands
+    there already.
+
+    Args:
+        corner: Upper left corner (y, x) of the image.
+        size: Sides (y, x) of the image.
+        taken: Positions and letters in the image.
+    """
+    apart = 0.055 * max(size)
+    farthest = place
+    largest_distance = -np.inf
+    for way in itertools.product((-apart, 0, apart), repeat=2):
+        beside = place + np.array(way)
+        is_inside = (abs(beside - corner - size / 2) < size / 2 - apart / 2).all()
+        if not any(way) or not is_inside:
+            continue
+        distance = min(float(np.linalg.norm(beside - other)) for other in taken)
+        if distance > largest_distance:
+            farthest = beside
+            largest_distance = distance
+    return farthest
+
+
 def mark_probes(
     ax: Axes, positions_angstrom: npt.ArrayLike, period_angstrom: Sequence[float]
 ) -> None:
@@ -279,22 +303,10 @@ def mark_probes(
     positions = corner + (np.asarray(positions_angstrom) - corner) % period_angstrom
     ax.autoscale(False)
     outline = [withStroke(linewidth=2.5, foreground="black")]
-    apart = 0.055 * max(size)
-    around = [np.array(way) for way in itertools.product((-apart, 0, apart), repeat=2) if any(way)]
     taken = list(positions)
     for mark, place in zip(MARKS, positions, strict=False):
         ax.plot(*place[::-1], "o", ms=4, mfc="none", mec="white", mew=1, path_effects=outline)
-        # A letter stands beside its position, inside the image, where it is farthest from what
-        # stands there already.
-        free = [
-            place + way
-            for way in around
-            if (abs(place + way - corner - size / 2) < size / 2 - apart / 2).all()
-        ]
-        letter = max(
-            free or [place],
-            key=lambda at: min(float(np.linalg.norm(at - other)) for other in taken),
-        )
+        letter = _place_of_letter(place, corner, size, taken)
         taken.append(letter)
         text = ax.text(float(letter[1]), float(letter[0]), mark, ha="center", va="center")
         text.set(color="white", weight="bold", path_effects=outline)

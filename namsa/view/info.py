@@ -114,6 +114,7 @@ def describe_dataset(directory: Path) -> DatasetInfo:
             first_record = _describe_record(dataset, present[0].id)
         failures = unresolved_failures(directory, header["samples_hash"], dataset.ids)
     skipped = [entry for entry in entries if entry.skipped]
+    names = {entry.material for entry in present}
     return DatasetInfo(
         path=str(directory),
         entries=len(entries),
@@ -121,7 +122,7 @@ def describe_dataset(directory: Path) -> DatasetInfo:
         failed=len(failures),
         failures=failures,
         samples=len(present),
-        materials=len({entry.material for entry in present}),
+        materials=len(names),
         splits=_split_sizes(present),
         strata=count_strata(present),
         merged=header.get("merged", {}),

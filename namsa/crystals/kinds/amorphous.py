@@ -109,10 +109,14 @@ def _packing(crystal: ase.Atoms, sides: Floats, draws: Draws) -> ase.Atoms:
     composition = draws.choice("composition", (OWN, OWN, *GLASSES))
     glass = _own(crystal) if composition == OWN else GLASSES[composition]
     density = draws.uniform("density_g_per_cm3", glass.density, (0.01, 30.0))
-    number_of = {symbol: atomic_numbers[symbol] for symbol in glass.share}
-    symbols = sorted(number_of, key=number_of.__getitem__)
-    numbers = np.array([number_of[symbol] for symbol in symbols])
-    shares = np.array([glass.share[symbol] for symbol in symbols])
+    symbols = sorted(glass.share, key=lambda symbol: atomic_numbers[symbol])
+    numbers = np.empty(len(symbols), np.int64)
+    shares = np.empty(len(symbols))
+    bonds_per_atom = np.empty(len(symbols), np.int64)
+    for index, symbol in enumerate(symbols):
+        numbers[index] = atomic_numbers[symbol]
+        shares[index] = glass.share[symbol]
+        bonds_per_atom[index] = glass.coordination.get(symbol, 0)
     mass = _GRAMS_PER_CM3 * float(shares @ atomic_masses[numbers])
     count = round(density / mass * float(np.prod(sides)))
     if count < 1:
@@ -122,7 +126,6 @@ def _packing(crystal: ase.Atoms, sides: Floats, draws: Draws) -> ase.Atoms:
     kinds = np.repeat(np.arange(len(symbols)), np.diff(ends, prepend=0))
     bonds = _table(symbols, glass.bonds)
     contacts = _table(symbols, glass.contacts)
-    bonds_per_atom = np.array([glass.coordination.get(symbol, 0) for symbol in symbols])
     closest = CLOSEST * np.where(bonds > 0, bonds, contacts)
     positions = draws.rng.random((count, 3)) * sides
     positions = _relaxed(positions, sides, kinds, bonds, contacts, bonds_per_atom[kinds], _PUSH)
