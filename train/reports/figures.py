@@ -160,7 +160,7 @@ def category_panel(
     drawn = ax.imshow(
         numbers, cmap=ListedColormap(colours), norm=norm, extent=extent, interpolation="nearest"
     )
-    ax.set(title=title, xlabel="Å")
+    ax.set(title=title, xlabel="Å", ylabel="Å")
     figure = ax.figure
     return figure.colorbar(drawn, cax=ax.inset_axes((1.03, 0, 0.05, 1))).ax
 
