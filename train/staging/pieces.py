@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
@@ -148,111 +149,138 @@ def transfer(
     Raises:
         WorkError: If a file cannot be read or written, has changed, or a piece arrives damaged.
     """
-    items = plan.items
-    nodes = plan.nodes
-    rounds = plan.rounds
-    rank = ranks.rank()
-    members: list[int] = []  # the ranks of this rank's node
-    node = -1
-    for index, ranks_of_node in enumerate(nodes):
-        if rank in ranks_of_node:
-            node = index
-            members = list(ranks_of_node)
-    last_round: dict[int, int] = {}  # of the pieces of each item
-    total = 0  # bytes that this rank reads
-    for round_index, pieces in enumerate(rounds):
-        for piece in pieces:
-            last_round[piece.item] = round_index
-            if piece.reader == rank:
-                total += piece.length
+    part = _RankPart(plan, ranks.rank(), source, target, complete)
+    total = part.bytes_to_read()
     counts = Counter(read=0, sent=0, received=0, written=0)
-    digests: dict[int, dict[int, bytes]] = {}  # by item and start, on the node's first rank
-
-    def read(round_index: int) -> bytearray | None:
-        """Returns this rank's piece of a round."""
-        if round_index >= len(rounds):
-            return None
-        for piece in rounds[round_index]:
-            if piece.reader == rank:
-                item = items[piece.item]
-                moved = replace(piece, start=item.first + piece.start)
-                return read_piece(source / item.origin.name, item.origin, moved, pool, threads)
-        return None
-
-    def finish(round_index: int) -> None:
-        """Completes the items whose last pieces all ranks of this node have written in a round."""
-        complete_items = [index for index in digests if last_round[index] == round_index]
-        for index in complete_items:
-            of_pieces = digests.pop(index)
-            digest = copies.digest_of(of_pieces[start] for start in sorted(of_pieces))
-            complete(items[index], plan.piece_bytes, digest)
-
     with ThreadPoolExecutor(threads) as pool, ThreadPoolExecutor(1) as ahead:
-        next_piece = ahead.submit(read, 0)
-        for round_index, pieces in enumerate(rounds):
+        next_piece = ahead.submit(part.read, 0, pool, threads)
+        for round_index, pieces in enumerate(plan.rounds):
             with ranks.local_work():
-                finish(round_index - 1)
-                data = next_piece.result()
-                digest = xxhash.xxh3_128_digest(data or b"")
-            next_piece = ahead.submit(read, round_index + 1)
-            counts["read"] += len(data or b"")
+                part.complete_items(round_index - 1)
+                own = next_piece.result()
+            next_piece = ahead.submit(part.read, round_index + 1, pool, threads)
+            counts["read"] += len(own.body)
             on_progress(counts["read"] // 2**20, total // 2**20)
-            outgoing = _messages(pieces, rank, nodes, data, digest)
+            outgoing = part.messages(pieces, own)
             arrived = ranks.exchange_bytes(outgoing)
             counts.update(sent=sum(map(len, outgoing)), received=sum(map(len, arrived)))
             with ranks.local_work():
                 for piece in pieces:
-                    if node not in piece.nodes:
-                        continue
-                    writes = piece.writer(members) == rank
-                    finishes = rank == members[0]
-                    if not (writes or finishes):
-                        continue
-                    if data is not None and piece.reader == rank:
-                        sent_digest = digest
-                        body = memoryview(data)
-                    else:
-                        message = memoryview(arrived[piece.reader].data)
-                        sent_digest = bytes(message[:_DIGEST_BYTES])
-                        body = message[_DIGEST_BYTES:]
-                    if writes:
-                        name = items[piece.item].name
-                        _check_arrived(name, piece, body, sent_digest)
-                        path = copies.partial_path(target / name)
-                        counts["written"] += _write(path, piece, body)
-                    if finishes:
-                        digests.setdefault(piece.item, {})[piece.start] = sent_digest
+                    counts["written"] += part.receive(piece, own, arrived)
         with ranks.local_work():
-            finish(len(rounds) - 1)
+            part.complete_items(len(plan.rounds) - 1)
     return counts
 
 
-def _check_arrived(name: str, piece: Piece, body: memoryview, sent_digest: bytes) -> None:
-    """Raises WorkError if a piece has another digest than its reader sent."""
-    if xxhash.xxh3_128_digest(body) != sent_digest:
-        raise WorkError(
-            f"{name} from byte {piece.start:,} on arrived damaged from rank {piece.reader}: run "
-            "again"
-        )
+class _Message(NamedTuple):
+    """A piece as its reader sends it."""
+
+    digest: bytes
+    body: memoryview
 
 
-def _messages(
-    pieces: Sequence[Piece], rank: int, nodes: Nodes, data: bytearray | None, digest: bytes
-) -> list[Bytes]:
-    """This rank's message to each rank: digest and piece to those that write it, the digest to
-    those that finish.
-    """
-    messages = [np.empty(0, np.uint8) for members in nodes for _ in members]
-    for piece in pieces:
-        if data is not None and piece.reader == rank:
-            digest_alone = np.frombuffer(digest, np.uint8)
-            with_piece = np.frombuffer(digest + data, np.uint8)
+class _RankPart:
+    """The part of one rank in a transfer: the pieces that it reads, sends, writes and completes."""
+
+    def __init__(
+        self, plan: StagingPlan, rank: int, source: Path, target: Path, complete: Complete
+    ) -> None:
+        self._plan = plan
+        self._rank = rank
+        self._source = source
+        self._target = target
+        self._complete = complete
+        self._node = -1
+        self._members: list[int] = []  # the ranks of this rank's node
+        for index, ranks_of_node in enumerate(plan.nodes):
+            if rank in ranks_of_node:
+                self._node = index
+                self._members = list(ranks_of_node)
+        self._last_round: dict[int, int] = {}  # of the pieces of each item
+        for round_index, pieces in enumerate(plan.rounds):
+            for piece in pieces:
+                self._last_round[piece.item] = round_index
+        # by item and start, on the node's first rank
+        self._digests: dict[int, dict[int, bytes]] = {}
+
+    def bytes_to_read(self) -> int:
+        """Returns the bytes that this rank reads in all rounds."""
+        total = 0
+        for pieces in self._plan.rounds:
+            total += sum(piece.length for piece in pieces if piece.reader == self._rank)
+        return total
+
+    def read(self, round_index: int, pool: ThreadPoolExecutor, threads: int) -> _Message:
+        """Returns this rank's piece of a round, empty if it has none."""
+        data = bytearray()
+        if round_index < len(self._plan.rounds):
+            for piece in self._plan.rounds[round_index]:
+                if piece.reader == self._rank:
+                    item = self._plan.items[piece.item]
+                    moved = replace(piece, start=item.first + piece.start)
+                    path = self._source / item.origin.name
+                    data = read_piece(path, item.origin, moved, pool, threads)
+        return _Message(xxhash.xxh3_128_digest(data), memoryview(data))
+
+    def messages(self, pieces: Sequence[Piece], own: _Message) -> list[Bytes]:
+        """Returns this rank's message to each rank: digest and piece to those that write it, the
+        digest to those that complete the item.
+        """
+        nodes = self._plan.nodes
+        messages = [np.empty(0, np.uint8) for _ in range(sum(map(len, nodes)))]
+        for piece in pieces:
+            if piece.reader != self._rank:
+                continue
+            digest_alone = np.frombuffer(own.digest, np.uint8)
+            with_piece = np.frombuffer(own.digest + own.body, np.uint8)
             for node in piece.nodes:
                 members = nodes[node]
                 messages[members[0]] = digest_alone
                 messages[piece.writer(members)] = with_piece
-    messages[rank] = messages[rank][:0]  # nothing to itself
-    return messages
+        messages[self._rank] = messages[self._rank][:0]  # nothing to itself
+        return messages
+
+    def receive(self, piece: Piece, own: _Message, arrived: Sequence[Bytes]) -> int:
+        """Writes a piece that its reader has sent, and keeps its digest, where this rank has to.
+
+        Returns:
+            Number of bytes that are written.
+        """
+        if self._node not in piece.nodes:
+            return 0
+        writes = piece.writer(self._members) == self._rank
+        completes = self._rank == self._members[0]
+        if not (writes or completes):
+            return 0
+        message = own
+        if piece.reader != self._rank:
+            received = memoryview(arrived[piece.reader].data)
+            message = _Message(bytes(received[:_DIGEST_BYTES]), received[_DIGEST_BYTES:])
+        written = 0
+        if writes:
+            name = self._plan.items[piece.item].name
+            _check_arrived(name, piece, message)
+            written = _write(copies.partial_path(self._target / name), piece, message.body)
+        if completes:
+            self._digests.setdefault(piece.item, {})[piece.start] = message.digest
+        return written
+
+    def complete_items(self, round_index: int) -> None:
+        """Completes the items whose last pieces all ranks of this node have written in a round."""
+        indices = [index for index in self._digests if self._last_round[index] == round_index]
+        for index in indices:
+            of_pieces = self._digests.pop(index)
+            digest = copies.digest_of(of_pieces[start] for start in sorted(of_pieces))
+            self._complete(self._plan.items[index], self._plan.piece_bytes, digest)
+
+
+def _check_arrived(name: str, piece: Piece, message: _Message) -> None:
+    """Raises WorkError if a piece has another digest than its reader sent."""
+    if xxhash.xxh3_128_digest(message.body) != message.digest:
+        raise WorkError(
+            f"{name} from byte {piece.start:,} on arrived damaged from rank {piece.reader}: run "
+            "again"
+        )
 
 
 def read_piece(
