@@ -13,7 +13,7 @@ resized to the grid's, if the files have others.
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -21,7 +21,6 @@ import numpy as np
 
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import make_folder
-from namsa.base.pixels import binned
 from namsa.base.text import plural, shorten
 from namsa.dataset import manifest, records
 from namsa.dataset.entry import UNKNOWN, Entry, SplitName, seed_of, split_of
@@ -30,20 +29,16 @@ from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path
 from namsa.dataset.strata import space_group_numbers
 from namsa.exchange.stemdl import StemdlSample, open_stemdl
-from namsa.exchange.stemdl_export import NAME, SPLITS, resized
-from namsa.io.units import positive
-from namsa.samples.sample import Sample
+from namsa.exchange.stemdl_export import NAME, SPLITS
 
 from ....experiment.experiment import Experiment
-from ....experiment.inputs import BY_PATTERN
 from ....input.source import OnProgress, Preparation, SampleSource
 from ....ranks.interface import Ranks
-from ....reports.words import times
+from .conversion import as_sample, stated_number
 from .file_digests import FileDigest, check_unchanged, file_digests
 
 PER_COMMIT = 16  # samples
 PER_MESSAGE = 20_000  # entries of a few hundred bytes that a rank sends at once
-SAME = 1e-6  # relative difference of two numbers that count as one
 
 
 class ListedSample(NamedTuple):
@@ -255,93 +250,6 @@ def take(
     return {"taken": len(missing) - failed, "failed": failed, "changes": sorted(changes)}
 
 
-def as_sample(
-    stored: StemdlSample, entry: Entry, experiment: Experiment, changes: set[str]
-) -> Sample:
-    """Returns a sample of namsa; adds to `changes` what was averaged or resized.
-
-    Raises:
-        InputError: If its shapes or numbers do not fit the configuration.
-    """
-    (sy, sx, dy, dx), image = experiment.sample_shapes()
-    patterns = stored.patterns.reshape(-1, *stored.patterns.shape[-2:])
-    if len(patterns) != sy * sx:
-        raise InputError(
-            f"{entry.id} has {len(patterns)} patterns, and scan.shape {[sy, sx]} has {sy * sx}: "
-            "set it to their rows and columns"
-        )
-    side = patterns.shape[1] // dy
-    if patterns.shape[1:] != (side * dy, side * dx):
-        raise InputError(
-            f"{entry.id} has patterns of {times(patterns.shape[1:])} pixels, which are no squares "
-            f"of the detector's {times((dy, dx))}: set detector.shape, or simulation.grid_shape "
-            "without a detector, to theirs"
-        )
-    if patterns.min() < 0 and experiment.training.inputs.normalisation not in BY_PATTERN:
-        raise InputError(
-            f"{entry.id} has negative numbers, as patterns have that are standardised already: set "
-            "training.inputs.normalisation=standardised, or root_of_stored"
-        )
-    if side > 1:
-        patterns = binned(patterns, side) / side**2
-        changes.add(f"patterns averaged over {side}×{side} pixels")
-    potential = np.zeros((1, 1), np.float32)
-    if stored.potential is not None:
-        potential = stored.potential.reshape(-1, *stored.potential.shape[-2:]).astype(np.float32)
-        if len(potential) > 1:
-            raise InputError(f"{entry.id} has {len(potential)} potentials, and one is read")
-        potential = potential[0]
-        if potential.shape != image and np.isfinite(potential).all():
-            changes.add(f"potentials resized from {times(potential.shape)} to {times(image)}")
-            potential = resized(potential, image)
-    elif experiment.training.task == "density":
-        raise InputError(f"{entry.id} has no potential: training.task density cannot learn from it")
-    trained = experiment.conditions()
-    energy_ev = trained.energy_ev
-    semiangle_mrad = trained.semiangle_mrad
-    energy_kev = stated_number(stored.attributes, "energy_keV", "energy")
-    if energy_kev is not None and abs(1e3 * energy_kev / energy_ev - 1) > SAME:
-        changes.add(
-            f"energy of {energy_kev:g} keV as the file states it, the configuration's is "
-            f"{energy_ev / 1e3:g}"
-        )
-        energy_ev = 1e3 * energy_kev
-    semiangle_rad = stated_number(stored.attributes, "semi_angles_rad")
-    if semiangle_rad is not None and abs(1e3 * semiangle_rad / semiangle_mrad - 1) > SAME:
-        changes.add(
-            f"semiangle of {1e3 * semiangle_rad:g} mrad as the file states it, the configuration's "
-            f"is {semiangle_mrad:g}"
-        )
-        semiangle_mrad = 1e3 * semiangle_rad
-    extent = experiment.specimen.lateral_angstrom
-    step = np.array(trained.scan_step_angstrom)
-    positions = (
-        np.stack(np.meshgrid(np.arange(sy), np.arange(sx), indexing="ij"), -1).reshape(-1, 2) * step
-    )
-    provenance = {
-        "id": entry.id,
-        "material": entry.material,
-        "formula": entry.formula,
-        "space_group": entry.space_group,
-        "source": f"stemdl {stored.name}",
-        "split": entry.split,
-        "config_hash": experiment.samples_hash(),
-        "attributes": stored.attributes,
-        "energy_ev": energy_ev,
-        "semiangle_mrad": semiangle_mrad,
-        "thickness_angstrom": entry.thickness_angstrom,
-        "extent_angstrom": list(extent),
-        "grid_shape": list(potential.shape),
-        "detector_sampling_mrad": list(trained.detector_pixels.step),
-        "detector_origin_mrad": list(trained.detector_pixels.origin),
-        "density_sampling_angstrom": [side / n for side, n in zip(extent, image, strict=True)],
-        "density_origin_angstrom": [0.0, 0.0],
-        "scan_shape": [sy, sx],
-        "positions_angstrom": positions.tolist(),
-    }
-    return Sample(patterns, np.zeros(image, np.float32), potential, provenance)
-
-
 def _read(samples: Sequence[ListedSample]) -> Iterator[tuple[StemdlSample, Entry]]:
     """Yields samples, which are in the order of their files."""
     for path in dict.fromkeys(sample.file for sample in samples):
@@ -358,17 +266,6 @@ def _digest(files: Sequence[Path], entries: Sequence[Entry], experiment: Experim
     sizes = [(path / "data.mdb" if path.is_dir() else path).stat().st_size for path in files]
     decisive = [experiment.samples_hash(), sizes, [entry.to_json() for entry in entries]]
     return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
-
-
-def stated_number(attributes: Mapping[str, object], *names: str) -> float | None:
-    """Returns the first of some attributes that is a positive number, or a list of equal ones."""
-    for name in names:
-        stored = attributes.get(name)
-        numbers = stored if isinstance(stored, list) else [stored]
-        values = [positive(value) for value in numbers]
-        if values and values[0] is not None and len(set(values)) == 1:
-            return values[0]
-    return None
 
 
 def _plain(name: str) -> str:

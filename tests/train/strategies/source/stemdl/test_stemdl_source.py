@@ -28,7 +28,8 @@ from train.input.source import Preparation, source_of
 from train.main import train
 from train.scaling.forecast import Samples, count_samples
 from train.strategies.source.stemdl import file_digests
-from train.strategies.source.stemdl.source import as_sample, batch_files, list_samples
+from train.strategies.source.stemdl.conversion import as_sample
+from train.strategies.source.stemdl.source import batch_files, list_samples
 
 SIZE = (32, 48)
 
