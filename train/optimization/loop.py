@@ -95,6 +95,10 @@ class EpochPlan:
     steps_done: float = 0.0
     steps_left: int | None = None  # steps to take; `None` for all
 
+    def epochs_done(self, steps_taken: int) -> float:
+        """Returns the epochs since the start of the job, after steps of this plan."""
+        return self.epoch + (self.steps_done + steps_taken) / self.steps
+
 
 class _UpdateBatches(NamedTuple):
     """The batches of one update: the last one, and how long the others and the wait took."""
@@ -129,17 +133,13 @@ def train_epoch(
         WorkError: On every rank at the same step, if training has diverged.
     """
     objective = objective or losses.DensityObjective(training.loss)
-    settings = objective.setting(plan.epoch)
-    setting = next(iter(settings.values()), 0.0)
+    setting = next(iter(objective.setting(plan.epoch).values()), 0.0)
     stop_request = stop_request or StopRequest()
     steps_left = plan.steps if plan.steps_left is None else plan.steps_left
     shares = plan.ranks * training.accumulate
+    base_rate = training.optimizer.learning_rate
     for index in range(steps_left):
-        step_number = plan.first_step + index
-        epochs_done = plan.epoch + (plan.steps_done + index) / plan.steps
-        rate = learning_rate(
-            training.schedule, training.optimizer.learning_rate, shares, epochs_done
-        )
+        rate = learning_rate(training.schedule, base_rate, shares, plan.epochs_done(index))
         started = time.perf_counter()
         update = _take_batches(batches, training.accumulate, accumulation, setting)
         if update is None:
@@ -147,51 +147,49 @@ def train_epoch(
         stop = float(stop_request.received())
         scalars = [ops.convert_to_tensor(value, "float32") for value in (rate, setting, stop)]
         *values, own_loss = np.asarray(step(update.x, update.y, *scalars)).tolist()
-        measured = StepNumbers.from_list(values)
-        agreed = True
-        sync_s = None
-        if exchange and not exchange.averages_in_step:
-            exchange_started = time.perf_counter()
-            means = exchange.after_step(step_number, index == steps_left - 1, values)
-            agreed = means is not None
-            sync_s = 0.0
-            if means is not None:
-                sync_s = time.perf_counter() - exchange_started
-                measured = replace(
-                    StepNumbers.from_list(means),
-                    comm_s=measured.comm_s,
-                    compute_s=measured.compute_s,
-                )
+        step_number = plan.first_step + index
+        exchanged = _exchange_after_step(exchange, step_number, index == steps_left - 1, values)
+        numbers = exchanged.numbers
         times = _StepTimes(
             step_s=time.perf_counter() - started,
             data_s=update.wait_s,
-            comm_s=measured.comm_s,
-            compute_s=update.earlier_s + measured.compute_s,
-            sync_s=sync_s,
+            comm_s=numbers.comm_s,
+            compute_s=update.earlier_s + numbers.compute_s,
+            sync_s=exchanged.sync_s,
         )
-        terms = dict(zip(objective.terms, measured.terms, strict=True))
-        first_term = objective.terms[0]
-        row = {
-            "step": step_number,
-            "epoch": plan.epoch,
-            "loss": sum(measured.terms) + measured.l2,
-            first_term: terms.pop(first_term),
-            "l2": measured.l2,
-            **settings,
-            "lr": rate,
-            "loss_scale": measured.loss_scale,
-            "grad_norm": measured.grad_norm,
-            **times.to_row(),
-            "samples_per_s": shares * training.batch_size / times.step_s,
-            **terms,
-        }
-        step_row = cast(StepRow, row)
-        if agreed:
-            _check_finite(step_row, own_loss)
-            stop_request.agreed = measured.stop > 0
-        yield step_row
+        samples = shares * training.batch_size
+        row = _row(step_number, plan.epoch, objective, rate, numbers, times, samples)
+        if exchanged.agreed:
+            _check_finite(row, own_loss)
+            stop_request.agreed = numbers.stop > 0
+        yield row
         if stop_request.agreed:
             return
+
+
+class _ExchangedNumbers(NamedTuple):
+    """The numbers of a step after the exchange that may follow it."""
+
+    numbers: StepNumbers  # the means of the ranks, if they agree
+    agreed: bool  # whether the numbers are the same on all ranks
+    sync_s: float | None  # time of the exchange, s; `None` if the step itself exchanges
+
+
+def _exchange_after_step(
+    exchange: Exchange | None, step_number: int, is_last: bool, values: list[float]
+) -> _ExchangedNumbers:
+    """Returns the numbers of a step; those of all ranks if they exchange now or in the step."""
+    own = StepNumbers.from_list(values)
+    if exchange is None or exchange.averages_in_step:
+        return _ExchangedNumbers(own, agreed=True, sync_s=None)
+    started = time.perf_counter()
+    means = exchange.after_step(step_number, is_last, values)
+    if means is None:
+        return _ExchangedNumbers(own, agreed=False, sync_s=0.0)
+    sync_s = time.perf_counter() - started
+    mean = StepNumbers.from_list(means)
+    numbers = replace(mean, comm_s=own.comm_s, compute_s=own.compute_s)
+    return _ExchangedNumbers(numbers, agreed=True, sync_s=sync_s)
 
 
 @dataclass(frozen=True)
@@ -217,6 +215,35 @@ class _StepTimes:
             row["sync_s"] = self.sync_s
             rest_s -= self.sync_s
         return row | {"misc_s": max(0.0, rest_s)}
+
+
+def _row(
+    step_number: int,
+    epoch: int,
+    objective: Objective,
+    rate: float,
+    numbers: StepNumbers,
+    times: _StepTimes,
+    samples: int,
+) -> StepRow:
+    """Returns the row of a step, which takes `samples` on all ranks."""
+    terms = dict(zip(objective.terms, numbers.terms, strict=True))
+    first_term = objective.terms[0]
+    row = {
+        "step": step_number,
+        "epoch": epoch,
+        "loss": sum(numbers.terms) + numbers.l2,
+        first_term: terms.pop(first_term),
+        "l2": numbers.l2,
+        **objective.setting(epoch),
+        "lr": rate,
+        "loss_scale": numbers.loss_scale,
+        "grad_norm": numbers.grad_norm,
+        **times.to_row(),
+        "samples_per_s": samples / times.step_s,
+        **terms,
+    }
+    return cast(StepRow, row)
 
 
 def _take_batches(
