@@ -122,53 +122,46 @@ def stage(
     start = time.monotonic()
     place = Place.of(ranks)
     listed = _list_on_rank_0(source, ranks)
-    items = listed.items
-    split_of = listed.split_of
     with ranks.local_work():
-        ids_of_nodes = _divide(split_of, samples, seed, len(place.nodes))
+        ids_of_nodes = _divide(listed.split_of, samples, seed, len(place.nodes))
         present = _present_digests(target) if place.leads else {}
         _check_present(target, present, source, listed.digests)
     own_ids = ids_of_nodes[place.node]
-    placement = [_nodes_of(item.name, split_of, ids_of_nodes) for item in items]
-    shard = NodeShard(target, place.rank)
-
-    def is_present(item: Item) -> bool:
-        if item.name in split_of:
-            return item.name in present
-        return copies.is_complete_copy(target / item.name, item.origin)
-
-    def complete(item: Item, piece_bytes: int, digest: str) -> None:
-        if item.name in split_of:
-            shard.add(item)
-        else:
-            copies.finish_copy(target / item.name, item.origin, piece_bytes, digest)
-
-    with shard:
+    placement = [_nodes_of(item.name, listed.split_of, ids_of_nodes) for item in listed.items]
+    folder = _NodeFolder(target, present.keys(), listed.split_of.keys(), place.rank)
+    with folder.shard:
         counts = distribute(
-            items,
+            listed.items,
             placement,
             source,
             target,
             ranks,
-            is_present=is_present,
-            complete=complete,
+            is_present=folder.has,
+            complete=folder.complete,
             threads=threads,
             on_progress=on_progress,
         )
         with ranks.local_work():
-            shard.close()
+            folder.shard.close()
             if place.leads:
-                others = split_of.keys() - own_ids
+                others = listed.split_of.keys() - own_ids
                 other_nodes.write_ids(target, manifest.read_header(target)["samples_hash"], others)
+    staged = staged_dataset(listed.items, placement, ranks, counts, start)
+    return {**staged, "drawn": _drawn(listed.split_of, samples, seed, ids_of_nodes)}, own_ids
+
+
+def _drawn(
+    split_of: Mapping[str, str], samples: int, seed: int, ids_of_nodes: Sequence[frozenset[str]]
+) -> Draw:
+    """Returns what the nodes have drawn, for the report of staging."""
     drawn_by_any = frozenset[str]().union(*ids_of_nodes)
     training = {sample_id for sample_id, split in split_of.items() if split == "train"}
-    drawn: Draw = {
+    return {
         "seed": seed,
         "samples": samples,
         "different": len(drawn_by_any & training),
         "digests": [_digest_of_ids(ids) for ids in ids_of_nodes],
     }
-    return {**staged_dataset(items, placement, ranks, counts, start), "drawn": drawn}, own_ids
 
 
 class ListedDataset(NamedTuple):
@@ -293,6 +286,31 @@ class NodeShard(Closing):
             raise WorkError(f"{item.name} in {item.origin.name}: {error}") from None
         self._writer.put(item.name, record)
         partial.unlink()
+
+
+class _NodeFolder:
+    """The folder of a node, into which its first rank brings records and files."""
+
+    def __init__(
+        self, target: Path, present: Collection[str], record_ids: Collection[str], rank: int
+    ) -> None:
+        self.shard = NodeShard(target, rank)
+        self._target = target
+        self._present = present  # ids of the records in the folder
+        self._record_ids = record_ids  # of all records; other items are files
+
+    def has(self, item: Item) -> bool:
+        """Returns whether an item is there."""
+        if item.name in self._record_ids:
+            return item.name in self._present
+        return copies.is_complete_copy(self._target / item.name, item.origin)
+
+    def complete(self, item: Item, piece_bytes: int, digest: str) -> None:
+        """Takes an item of which the partial file is whole."""
+        if item.name in self._record_ids:
+            self.shard.add(item)
+        else:
+            copies.finish_copy(self._target / item.name, item.origin, piece_bytes, digest)
 
 
 SOURCE = DrawnSource
