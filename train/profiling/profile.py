@@ -23,11 +23,12 @@ from namsa.dataset import manifest
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset, shard_paths
 
+from ..experiment.exchange import Synchronisations
 from ..experiment.experiment import Experiment
 from ..input import batches, selection, views
 from ..input.batches import random_batch
 from ..input.division import RankDivision, division_of
-from ..measure.profile_results import Profile, RankSpread
+from ..measure.profile_results import Profile, RankSpread, SynchronisationFacts
 from ..measure.results import StepRow
 from ..networks import count as count_network
 from ..networks import count_part
@@ -63,6 +64,58 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
     exchange = configured.exchange.within(steps)
     training = configured.model_copy(update={"exchange": exchange})
     experiment = experiment.model_copy(update={"training": training})
+    taken = _take_steps(experiment, steps, split)
+    trace = taken.trace
+    network = _counted_network(experiment, split)
+    images = training.batch_size * training.accumulate * experiment.images_per_sample()
+    kinds = profile_tables.kind_rows(trace, images * network.forward_flop)
+    drawn_step = profile_tables.timeline(trace, kinds)
+    convolutions_s = profile_tables.convolutions_s(trace)
+    moments = training.optimizer.moments
+    in_profile = exchange.synchronisations(network, moments)
+    in_job = configured.exchange.synchronisations(network, moments)
+    step_times = [row["step_s"] for row in taken.unprofiled]
+    step_s = statistics.fmean(step_times) if in_profile else statistics.median(step_times)
+    result: Profile = {
+        "name": experiment.name,
+        "data": taken.data,
+        "device": trace.device,
+        "machine": machine,
+        "ranks": engine().size(),
+        "steps": steps,
+        "step_flop": images * network.step_flop,
+        "step_s": step_s,
+        "profiled_step_s": profile_tables.mean_step_s(trace),
+        "convolutions_s": convolutions_s,
+        "kinds": kinds,
+        "phases": profile_tables.phase_rows(trace),
+        "algorithms": profile_tables.algorithm_rows(trace),
+        "operations": profile_tables.operation_rows(trace),
+        "timeline": drawn_step.bars,
+        "timeline_s": drawn_step.seconds,
+        "spread": _spread(taken.unprofiled, convolutions_s),
+    }
+    if split:
+        result["exchange"] = profile_tables.exchange_facts(trace)
+    if in_profile and in_job:
+        result["synchronisation"] = _synchronisation(in_profile, in_job, taken.unprofiled)
+    return result
+
+
+class _TakenSteps(NamedTuple):
+    """The steps of a profile."""
+
+    data: str  # "samples" or "random"
+    unprofiled: list[StepRow]  # rows of the steps without TensorFlow's profiler
+    trace: Trace  # of the steps with it
+
+
+def _take_steps(experiment: Experiment, steps: int, split: RankDivision | None) -> _TakenSteps:
+    """Takes steps without the profiler, and as many with it. Collective.
+
+    Raises:
+        WorkError: If the profiler has recorded no operation.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         source, data = _batches(experiment, stack, split)
@@ -78,45 +131,19 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
                 "(extras/CUPTI/lib64)"
             )
         )
-    network = _counted_network(experiment, split)
-    images = training.batch_size * training.accumulate * experiment.images_per_sample()
-    kinds = profile_tables.kind_rows(trace, images * network.forward_flop)
-    drawn_step = profile_tables.timeline(trace, kinds)
-    convolutions_s = profile_tables.convolutions_s(trace)
-    moments = training.optimizer.moments
-    in_profile = exchange.synchronisations(network, moments)
-    in_job = configured.exchange.synchronisations(network, moments)
-    step_times = [row["step_s"] for row in unprofiled]
-    step_s = statistics.fmean(step_times) if in_profile else statistics.median(step_times)
-    result: Profile = {
-        "name": experiment.name,
-        "data": data,
-        "device": trace.device,
-        "machine": machine,
-        "ranks": engine().size(),
-        "steps": steps,
-        "step_flop": images * network.step_flop,
-        "step_s": step_s,
-        "profiled_step_s": profile_tables.mean_step_s(trace),
-        "convolutions_s": convolutions_s,
-        "kinds": kinds,
-        "phases": profile_tables.phase_rows(trace),
-        "algorithms": profile_tables.algorithm_rows(trace),
-        "operations": profile_tables.operation_rows(trace),
-        "timeline": drawn_step.bars,
-        "timeline_s": drawn_step.seconds,
-        "spread": _spread(unprofiled, convolutions_s),
+    return _TakenSteps(data, unprofiled, trace)
+
+
+def _synchronisation(
+    in_profile: Synchronisations, in_job: Synchronisations, rows: Sequence[StepRow]
+) -> SynchronisationFacts:
+    """Returns the facts of local SGD."""
+    return {
+        "configured": in_job.every,
+        "every": int(in_profile.every),
+        "sent_bytes": in_profile.bytes if engine().size() > 1 else 0,
+        "seconds": statistics.median(_synchronisation_times(rows)),
     }
-    if split:
-        result["exchange"] = profile_tables.exchange_facts(trace)
-    if in_profile and in_job:
-        result["synchronisation"] = {
-            "configured": in_job.every,
-            "every": int(in_profile.every),
-            "sent_bytes": in_profile.bytes if engine().size() > 1 else 0,
-            "seconds": statistics.median(_synchronisation_times(unprofiled)),
-        }
-    return result
 
 
 def _counted_network(experiment: Experiment, split: RankDivision | None) -> NetworkCount:
