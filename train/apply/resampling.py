@@ -103,12 +103,11 @@ def plan_resampling(
     """
     check_fit(data, conditions, name)
     binning, notes = _binning(data, centre, conditions, name)
-    (along_y, y), (along_x, x) = (
-        hat_weights(size, step, trained)
-        for size, step, trained in zip(
-            data.shape, data.scan_step_angstrom, conditions.scan_step_angstrom, strict=False
-        )
-    )
+    size_y, size_x = data.shape[:2]
+    step_y, step_x = data.scan_step_angstrom
+    trained_y, trained_x = conditions.scan_step_angstrom
+    along_y, y = hat_weights(size_y, step_y, trained_y)
+    along_x, x = hat_weights(size_x, step_x, trained_x)
     lines = [
         f"energy {data.energy_ev / 1e3:g} keV and semiangle {data.semiangle_mrad:g} mrad fit "
         f"({conditions.energy_ev / 1e3:g}, {conditions.semiangle_mrad:g})",
@@ -177,9 +176,34 @@ def resampled(
 def _binning(
     data: FourDData, centre: Pair, conditions: Conditions, name: str
 ) -> tuple[sparse.csr_array, list[str]]:
-    """Returns the matrix of the detector's pixels, as in `ResamplingPlan`, and notes about it."""
+    """Returns the matrix of the detector's pixels, as in `ResamplingPlan`, and notes about it.
+    Raises InputError if the detector is too small.
+    """
+    matrix = _pixel_overlap(data, centre, conditions)
+    covered = matrix.sum(axis=1) * np.prod(data.pixel_mrad) / np.prod(conditions.pixel_mrad)
+    missing = covered < 0.5
+    in_reach = (_scattering_angles(conditions) < conditions.reach_mrad).ravel()
+    if (missing & in_reach).any():
+        reach = _least_reach_mrad(data, centre)
+        raise InputError(
+            f"{name} does not fit the network: its detector reaches {reach:.1f} mrad from the "
+            f"optic axis at pixel ({centre[0]:.1f}, {centre[1]:.1f}), the network's "
+            f"{conditions.reach_mrad:.1f} mrad: use a network with a smaller detector, or give "
+            "--centre-pixels where that is not the axis"
+        )
+    notes = _detector_notes(data, conditions)
+    if missing.any():
+        notes.append(
+            f"{missing.sum()} of {missing.size} network pixels, in the corners, get nothing and "
+            "count as dark"
+        )
+    return matrix, notes
+
+
+def _pixel_overlap(data: FourDData, centre: Pair, conditions: Conditions) -> sparse.csr_array:
+    """Returns the fraction of each pixel of the data that falls on each pixel of the network."""
     if data.rotation_deg or data.flip or data.ellipse:
-        matrix = rotated_overlap(
+        return rotated_overlap(
             data.shape[2:],
             data.pixel_mrad,
             centre,
@@ -188,53 +212,44 @@ def _binning(
             conditions,
             data.ellipse,
         )
-    else:
-        axes = zip(
-            data.shape[2:],
-            data.pixel_mrad,
-            centre,
-            conditions.detector_shape,
-            conditions.pixel_mrad,
-            strict=True,
+    along_axes = []
+    for axis in range(2):
+        fractions = overlap(
+            data.shape[2 + axis],
+            data.pixel_mrad[axis],
+            centre[axis],
+            conditions.detector_shape[axis],
+            conditions.pixel_mrad[axis],
+            conditions.first_edge[axis],
         )
-        y, x = (
-            overlap(n, pixel, at, count, size, edge)
-            for (n, pixel, at, count, size), edge in zip(axes, conditions.first_edge, strict=True)
-        )
-        matrix = sparse.csr_array(sparse.kron(y, x, format="csr"))
+        along_axes.append(fractions)
+    return sparse.csr_array(sparse.kron(*along_axes, format="csr"))
+
+
+def _least_reach_mrad(data: FourDData, centre: Pair) -> float:
+    """Returns the distance of the optic axis from the nearest edge of the detector, mrad."""
+    reaches = []
+    for pixels, at, pixel_mrad in zip(data.shape[2:], centre, data.pixel_mrad, strict=True):
+        reaches.append(min(at + 0.5, pixels - 0.5 - at) * pixel_mrad)
+    return min(reaches)
+
+
+def _detector_notes(data: FourDData, conditions: Conditions) -> list[str]:
+    """Returns what was done to the detector's pixels, a line each."""
     notes = [
         *data.notes,
         f"detector pixels of {_pair(data.pixel_mrad)} mrad shared out among the network's "
         f"{'×'.join(map(str, conditions.detector_shape))} of {_pair(conditions.pixel_mrad)} mrad",
     ]
     if data.rotation_deg or data.flip:
-        notes.append(
-            f"detector turned by {data.rotation_deg:g}°{' after exchanging y and x' * data.flip}"
-        )
+        exchanged = " after exchanging y and x" if data.flip else ""
+        notes.append(f"detector turned by {data.rotation_deg:g}°{exchanged}")
     elif not data.rotation_stated:
         notes.append("detector's rotation: not stated, taken as none; namsa inspect measures it")
     if data.ellipse:
         ratio, axis_deg = data.ellipse
         notes.append(f"detector's ellipse, {ratio:.4f} along {axis_deg:.1f}°, made a circle")
-    covered = matrix.sum(axis=1) * np.prod(data.pixel_mrad) / np.prod(conditions.pixel_mrad)
-    missing = covered < 0.5
-    if (missing & (_scattering_angles(conditions) < conditions.reach_mrad).ravel()).any():
-        reach = min(
-            min(at + 0.5, n - 0.5 - at) * pixel
-            for n, at, pixel in zip(data.shape[2:], centre, data.pixel_mrad, strict=True)
-        )
-        raise InputError(
-            f"{name} does not fit the network: its detector reaches {reach:.1f} mrad from the "
-            f"optic axis at pixel ({centre[0]:.1f}, {centre[1]:.1f}), the network's "
-            f"{conditions.reach_mrad:.1f} mrad: use a network with a smaller detector, or give "
-            "--centre-pixels where that is not the axis"
-        )
-    if missing.any():
-        notes.append(
-            f"{missing.sum()} of {missing.size} network pixels, in the corners, get nothing and "
-            "count as dark"
-        )
-    return matrix, notes
+    return notes
 
 
 def _scattering_angles(conditions: Conditions) -> npt.NDArray[np.float64]:
@@ -283,23 +298,22 @@ def rotated_overlap(
     """Returns the fractions of `overlap` for a rotated detector, `(network's pixels, detector's
     pixels)`.
     """
-    fine = [
-        ((np.arange(n * _PARTS) + 0.5) / _PARTS - 0.5 - at) * size
-        for n, at, size in zip(shape, centre, pixel_mrad, strict=True)
-    ]
-    y, x = np.meshgrid(*fine, indexing="ij")
+    # The middles of the parts of pixels, mrad from the optic axis.
+    middles = []
+    for size, at, pixel in zip(shape, centre, pixel_mrad, strict=True):
+        middles.append(((np.arange(size * _PARTS) + 0.5) / _PARTS - 0.5 - at) * pixel)
+    y, x = np.meshgrid(*middles, indexing="ij")
     if ellipse:
         y, x = np.tensordot(circle_from_ellipse(ellipse), np.stack([y, x]), 1)
     if flip:
         y, x = x, y
     angle = np.deg2rad(rotation_deg)
-    y, x = y * np.cos(angle) - x * np.sin(angle), y * np.sin(angle) + x * np.cos(angle)
-    row, column = (
-        np.floor(along / size - edge).astype(np.intp).ravel()
-        for along, size, edge in zip(
-            (y, x), conditions.pixel_mrad, conditions.first_edge, strict=True
-        )
-    )
+    rotated_y = y * np.cos(angle) - x * np.sin(angle)
+    rotated_x = y * np.sin(angle) + x * np.cos(angle)
+    pixel_y, pixel_x = conditions.pixel_mrad
+    edge_y, edge_x = conditions.first_edge
+    row = np.floor(rotated_y / pixel_y - edge_y).astype(np.intp).ravel()
+    column = np.floor(rotated_x / pixel_x - edge_x).astype(np.intp).ravel()
     rows, columns = conditions.detector_shape
     inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
     pixels = np.arange(shape[0] * shape[1]).reshape(shape[0], shape[1])
