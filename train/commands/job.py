@@ -129,6 +129,7 @@ def _dry_run(options: argparse.Namespace) -> int:
         engine = connection.start(experiment.training)
         from .. import recipe
         from ..scaling import forecast
+        from ..scaling.forecast_table import table_rows
 
         ranks = options.ranks or engine.size()
         console = output_console(quiet=engine.rank() != 0)
@@ -141,7 +142,7 @@ def _dry_run(options: argparse.Namespace) -> int:
         if options.json and engine.rank() == 0:
             print(json.dumps(estimates[0] if len(stages) == 1 else {"stages": estimates}))
         elif not options.json and engine.rank() == 0:
-            print_table(forecast.table_rows(estimates[0]))
+            print_table(table_rows(estimates[0]))
 
     return _as_job(options.config, options.overrides, work)
 

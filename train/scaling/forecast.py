@@ -14,7 +14,7 @@ evaluation and the report.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from fcdensenet.config import NetworkConfig
 from fcdensenet.split import part_shape
 from namsa.base.errors import InputError, stored_warnings
 from namsa.base.memory import check_memory_for
-from namsa.base.text import duration, plural
+from namsa.base.text import plural
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_few, select_materials
 from namsa.dataset import estimate, manifest
@@ -76,6 +76,10 @@ def forecast(experiment: Experiment, ranks: int = 1, samples: "Samples | None" =
     measured = _measure_step(experiment, ranks)
     network = count_part(experiment.network, training.split, training.recompute)
     images = experiment.images_per_sample()
+    batch_images = training.batch_size * images
+    largest_batches = {}
+    for name, gib in memory.GPUS_GIB.items():
+        largest_batches[name] = memory.largest_batch(experiment, ranks, gib)
     result: Forecast = {
         "ranks": ranks,
         "train_samples": epochs.samples,
@@ -88,15 +92,10 @@ def forecast(experiment: Experiment, ranks: int = 1, samples: "Samples | None" =
         "steps": steps,
         **measured,
         "seconds": measured["first_step_s"] + steps * measured["step_s"],
-        "activation_bytes": training.batch_size
-        * images
-        * network.activation_bytes(memory.stored_type(training)),
+        "activation_bytes": batch_images * network.activation_bytes(memory.stored_type(training)),
         "memory": memory.step_memory(experiment, ranks, backend.execution().has_gpu())._asdict(),
         "gpu_memory": memory.step_memory(experiment, ranks, on_gpu=True)._asdict(),
-        "largest_batches": {
-            name: memory.largest_batch(experiment, ranks, gib)
-            for name, gib in memory.GPUS_GIB.items()
-        },
+        "largest_batches": largest_batches,
         # A rank takes other samples in each epoch, and keeps the windows of all that it has taken.
         "kept_bytes": min(train_samples, steps * rank_samples) * kept_window_bytes(experiment),
         "disk_bytes": training.checkpoints.keep * measured["checkpoint_bytes"] + LOG_BYTES * steps,
@@ -332,66 +331,3 @@ def _first_and_median_s(call: Callable[[], object]) -> tuple[float, float]:
         np.asarray(call())
         times.append(time.perf_counter() - start)
     return times[0], float(np.median(times[1:]))
-
-
-# ---- In words
-
-
-def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
-    """Yields a forecast as rows (name, value) of a table."""
-    if simulation := forecast["simulation"]:
-        yield (
-            "to simulate",
-            f"{plural(simulation['samples'], 'sample')} of {simulation['listed']}: "
-            f"{duration(simulation['seconds'])}, {simulation['disk_bytes'] / 1e9:.3g} GB on disk; "
-            f"estimated from {plural(simulation['estimated_from'], 'material')}",
-        )
-    yield (
-        "samples",
-        f"{forecast['train_samples']} for training, {forecast['held_out_samples']} held out",
-    )
-    yield (
-        "network",
-        f"{forecast['parameters']:,} parameters, {forecast['step_flop']:.3g} FLOP per step of one "
-        "rank",
-    )
-    yield (
-        "steps",
-        f"{forecast['steps']}: {forecast['epochs']} epochs of {forecast['steps_per_epoch']}, on "
-        f"{plural(forecast['ranks'], 'rank')}",
-    )
-    yield (
-        "time per step",
-        f"{1e3 * forecast['step_s']:.3g} ms, "
-        f"{forecast['step_flop'] / forecast['step_s'] / 1e9:.3g} GFLOP/s, measured on this machine "
-        f"with images of {'×'.join(map(str, forecast['measured_image']))}",
-    )
-    yield (
-        "training",
-        f"{duration(forecast['seconds'])}, without waiting for data, other ranks and evaluation",
-    )
-    if "synchronisations" in forecast:
-        synchronisations = forecast["synchronisations"]
-        megabytes = forecast["synchronised_bytes"] / 1e6
-        yield (
-            "local SGD",
-            f"{plural(synchronisations, 'synchronisation')}, each of {megabytes:,.4g} MB per rank",
-        )
-    kept_mib = forecast["kept_bytes"] / 2**20
-    kept = f" and {kept_mib:,.1f} MiB windows that are kept between epochs" if kept_mib else ""
-    yield "memory per rank", f"{forecast['memory_mib'] + kept_mib:,.0f} MiB on the host{kept}"
-    if forecast["memory"] != forecast["gpu_memory"]:
-        yield "of that a step", memory.in_words(forecast["memory"])
-    holds = [
-        f"{name} {batch_size or 'none'}" for name, batch_size in forecast["largest_batches"].items()
-    ]
-    yield (
-        "a step on a GPU",
-        f"{memory.in_words(forecast['gpu_memory'])}; samples per batch: {', '.join(holds)}",
-    )
-    if "store_bytes" in forecast:
-        yield "samples in memory", f"{forecast['store_bytes'] / 1e6:,.4g} MB per rank, beside that"
-    yield (
-        "disk",
-        f"{forecast['disk_bytes'] / 1e6:,.1f} MB in the run directory, most of it checkpoints",
-    )

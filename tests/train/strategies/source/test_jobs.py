@@ -15,6 +15,7 @@ from train.experiment.experiment import load
 from train.main import train
 from train.ranks import connection
 from train.scaling import forecast
+from train.scaling.forecast_table import table_rows
 
 
 @pytest.mark.slow
@@ -73,7 +74,7 @@ def test_a_forecast_states_the_memory_of_the_samples(config, monkeypatch):
     job = load(config, ["data.source.kind=memory", "training.accumulate=2", "training.steps=5"])
     connection.start(job.training)
     found = forecast.forecast(job, ranks=2)
-    table = dict(forecast.table_rows(found))
+    table = dict(table_rows(found))
     with Dataset(config.parent / "data") as dataset:
         stored = len(dataset.read_bytes(dataset.ids[0])) * found["train_samples"] // 2
     assert stored <= found["store_bytes"] < 1.3 * stored  # a fifth is the allowance for headers
