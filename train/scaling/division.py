@@ -86,10 +86,10 @@ def divided_step(
         layer_s = per_flop * of_sample.forward_flop * fraction
         fractions = _main_and_border(layer, rows, division)
         moments_s = exchange.moments_s(layer)
-        halo_s = exchange.halo_s(layer.halo_values * value_bytes)
-        forward_s = fractions.pass_s(FORWARD_SHARE * layer_s, halo_s) + moments_s
-        halo_s = exchange.halo_s(layer.halo_gradients * value_bytes)
-        backward_s = fractions.pass_s((1 - FORWARD_SHARE) * layer_s, halo_s) + moments_s
+        values_s = exchange.halo_s(layer.halo_values * value_bytes)
+        forward_s = fractions.pass_s(FORWARD_SHARE * layer_s, values_s) + moments_s
+        gradients_s = exchange.halo_s(layer.halo_gradients * value_bytes)
+        backward_s = fractions.pass_s((1 - FORWARD_SHARE) * layer_s, gradients_s) + moments_s
         times.append(LayerTime(layer, forward_s, backward_s))
         computation_s += accumulate * layer_s
     return DividedStep(

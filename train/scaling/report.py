@@ -63,15 +63,9 @@ def report(
     sections = _sections(config, overrides)
     if samples is not None:
         sections = sections._replace(samples=samples)
-    hardware = SUMMIT
-    if machine:
-        hardware = validate(Machine, read_yaml(machine), str(machine))
+    hardware = _read_machine(machine) if machine else SUMMIT
     training = sections.training
-    if training.split.further:
-        raise InputError(
-            "training.split.further: the model of scaling divides samples along one axis: leave it "
-            "out"
-        )
+    _check_split(training)
     compute_s = _compute_s(sections, hardware, run_dir)
     wire_type: WireType = "float16" if training.exchange.sends_float16 else "float32"
     work = workload(sections.network, wire_type, compute_s, training.accumulate)
@@ -81,9 +75,6 @@ def report(
     knows_convolutions = machine is not None or run_dir is None
     job = _scaled_job(divided, work, sections.samples, knows_convolutions)
     curve = [curve_row(job, rank_count) for rank_count in _counts_of_job(job, ranks)]
-    division = None
-    if ways:
-        division = divided.rows(way_counts(ways), groups)
     return ScalingReport(
         name=sections.name,
         machine=hardware.name,
@@ -98,8 +89,22 @@ def report(
         measured=fit.fit(measured) if measured else None,
         synchronisation=_synchronisation(job),
         ways=job.ways,
-        division=division,
+        division=divided.rows(way_counts(ways), groups) if ways else None,
     )
+
+
+def _read_machine(path: Path) -> Machine:
+    """Returns the machine that a YAML file describes."""
+    return validate(Machine, read_yaml(path), str(path))
+
+
+def _check_split(training: Training) -> None:
+    """Raises InputError for samples that are divided along several axes."""
+    if training.split.further:
+        raise InputError(
+            "training.split.further: the model of scaling divides samples along one axis: leave it "
+            "out"
+        )
 
 
 def _step_flop(training: Training, counted: NetworkCount) -> int:
