@@ -6,6 +6,7 @@ shape, side by side and in its middle. Each window is estimated by itself.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ from ...apply.scans import (
 )
 from ...apply.weights import build_loaded
 from ...program import PROGRAM
-from .calibrate import read_estimate_calibration
+from .calibrate import EstimateCalibration, read_estimate_calibration
 from .quantities import QUANTITIES
 from .result import EstimatedScan
 from .task import Estimation, predictor
@@ -70,7 +71,6 @@ def estimate(
     """
     note = Notes(console, on_progress)
     model = network_for("estimate", model)
-    trained = model.conditions
     measured = read_estimate_calibration(model)
     ranges = Estimation(model.experiment).ranges
     varied = {QUANTITIES[name].varied for name in ranges}
@@ -83,12 +83,12 @@ def estimate(
         layout=layout,
         estimated=varied,
     ) as scan:
-        plan = scan.plan
-        rows = _windows(plan.scan_shape[0], trained.scan_shape[0], scan.name)
-        columns = _windows(plan.scan_shape[1], trained.scan_shape[1], scan.name)
+        window_rows, window_columns = model.conditions.scan_shape
+        rows = _windows(scan.plan.scan_shape[0], window_rows, scan.name)
+        columns = _windows(scan.plan.scan_shape[1], window_columns, scan.name)
         note(
-            f"{model.name}: {len(rows)}×{len(columns)} windows of "
-            f"{'×'.join(map(str, trained.scan_shape))} positions"
+            f"{model.name}: {len(rows)}×{len(columns)} windows of {window_rows}×{window_columns} "
+            "positions"
         )
         if measured is None:
             note(
@@ -96,26 +96,44 @@ def estimate(
                 "calibrate"
             )
         values, deviations = _estimate_windows(scan, rows, columns)
-    estimates = {}
-    errors = {}
-    two_sigma_factors = {}
-    for index, name in enumerate(ranges):
-        factor = 1.0
-        two_sigma_factors[name] = 2.0
-        if measured:
-            factors = measured["quantities"][name]
-            factor = factors["uncertainty_factor"]
-            two_sigma_factors[name] = factors["two_sigma_factor"]
-        estimates[name] = values[..., index]
-        errors[name] = factor * deviations[..., index]
+    calibrated = _with_factors(list(ranges), values, deviations, measured)
     return EstimatedScan(
-        estimates,
-        errors,
+        calibrated.estimates,
+        calibrated.errors,
         ranges,
-        two_sigma_factors,
+        calibrated.two_sigma_factors,
         _window_pixels(scan, rows[0], columns[0]),
         {**scan.provenance, **scan.beam, "calibrated": measured is not None, "notes": note.lines},
     )
+
+
+class _Estimates(NamedTuple):
+    """Estimates by the name of the quantity."""
+
+    estimates: dict[str, Array]
+    errors: dict[str, Array]
+    two_sigma_factors: dict[str, float]
+
+
+def _with_factors(
+    names: Sequence[str],
+    values: Array,
+    deviations: Array,
+    calibration: EstimateCalibration | None,
+) -> _Estimates:
+    """Returns estimates whose errors are calibrated, if there is a calibration."""
+    result = _Estimates({}, {}, {})
+    for index, name in enumerate(names):
+        factor = 1.0
+        two_sigma_factor = 2.0
+        if calibration:
+            factors = calibration["quantities"][name]
+            factor = factors["uncertainty_factor"]
+            two_sigma_factor = factors["two_sigma_factor"]
+        result.estimates[name] = values[..., index]
+        result.errors[name] = factor * deviations[..., index]
+        result.two_sigma_factors[name] = two_sigma_factor
+    return result
 
 
 def _estimate_windows(
