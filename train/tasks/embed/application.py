@@ -154,10 +154,7 @@ def embed(
     model = network_for("embed", model)
     network = model.experiment.network
     assert isinstance(network, CVAEConfig)
-    if not 1 <= clusters <= MOST_CLUSTERS:
-        raise InputError(
-            f"clusters is {shorten(clusters)}: give a number from 1 to {MOST_CLUSTERS}"
-        )
+    _check_clusters(clusters)
     with open_scan(
         data,
         model,
@@ -176,9 +173,6 @@ def embed(
             f"{plural(len(centres), 'cluster')} instead of {clusters}: patterns have the same "
             "latent numbers"
         )
-    first_y, first_x = model.conditions.first_edge
-    height_mrad, width_mrad = model.conditions.pixel_mrad
-    origin_mrad = [(first_y + 0.5) * height_mrad, (first_x + 0.5) * width_mrad]
     return EmbeddedScan(
         latents=latents.astype(np.float32),
         clusters=labels.reshape(scan.plan.scan_shape),
@@ -186,7 +180,7 @@ def embed(
         rmse=rmse.astype(np.float32),
         decode=decoder(keras_model, model.experiment),
         pixels=scan.pixels,
-        detector_pixels=PixelGrid((height_mrad, width_mrad), origin_mrad),
+        detector_pixels=model.conditions.detector_pixels,
         detector_shape=model.conditions.detector_shape,
         provenance={
             **scan.provenance,
@@ -195,6 +189,14 @@ def embed(
             "notes": note.lines,
         },
     )
+
+
+def _check_clusters(clusters: int) -> None:
+    """Raises InputError for a number of clusters that is not taken."""
+    if not 1 <= clusters <= MOST_CLUSTERS:
+        raise InputError(
+            f"clusters is {shorten(clusters)}: give a number from 1 to {MOST_CLUSTERS}"
+        )
 
 
 def _encode(bands: Iterator[Array], model: Model, keras_model: object) -> tuple[Array, Array]:
