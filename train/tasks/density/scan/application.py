@@ -102,19 +102,8 @@ def reconstruct(
         estimates=lines,
     ) as scan:
         prepared = prepare(scan, specimen, options, compared, asked)
-        measures = [measure(prepared) for measure in asked]
-        pair = None
-        if not is_thickness_known(prepared):
-            pair = pair_for(model, scan.plan.scan_shape)
-        if pair is not None:
-            measures.insert(0, ThickerComparison(prepared, pair))
-        with (
-            scan.bands_without_progress(lost=prepared.lost) as bands,
-            note.counter("windows") as count,
-        ):
-            images = windows.predict_images(
-                bands, prepared.images(count), note, [measure.see for measure in measures]
-            )
+        measures = _measures(prepared, asked)
+        images = _predicted_images(prepared, measures)
         findings = Findings(images, prepared.specimen, {})
         for measure in measures:
             findings = measure.after(findings)
@@ -162,6 +151,31 @@ def checked_network(
 def _asked(options: ReconstructionOptions) -> list[type[Measure]]:
     """Returns the measures that options ask for."""
     return [measure for measure in MEASURES if measure.is_asked(options)]
+
+
+def _measures(prepared: Prepared, asked: Sequence[type[Measure]]) -> list[Measure]:
+    """Returns what follows the density: what was asked for, after a comparison with a network for
+    thicker specimens where the thickness is not known.
+    """
+    measures: list[Measure] = [measure(prepared) for measure in asked]
+    if is_thickness_known(prepared):
+        return measures
+    pair = pair_for(prepared.scan.model, prepared.scan.plan.scan_shape)
+    if pair is None:
+        return measures
+    return [ThickerComparison(prepared, pair), *measures]
+
+
+def _predicted_images(prepared: Prepared, measures: Sequence[Measure]) -> BlendedImages:
+    """Returns the images of a scan, whose strips are shown to the measures."""
+    scan = prepared.scan
+    with (
+        scan.bands_without_progress(lost=prepared.lost) as bands,
+        scan.note.counter("windows") as count,
+    ):
+        return windows.predict_images(
+            bands, prepared.images(count), scan.note, [measure.see for measure in measures]
+        )
 
 
 def so_far(prepared: Prepared, images: ScanImages, pattern: Array) -> Reconstruction:
