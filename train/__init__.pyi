@@ -10,9 +10,9 @@ from .optimization.precision import LogMaxOptimizer as LogMaxOptimizer
 from .tasks.classify.application import ClassifiedScan as ClassifiedScan
 from .tasks.classify.application import classify as classify
 from .tasks.density.scan.application import reconstruct as reconstruct
-from .tasks.density.scan.live import LiveUpdate as LiveUpdate
 from .tasks.density.scan.live import next_row as next_row
 from .tasks.density.scan.live import reconstruct_live as reconstruct_live
+from .tasks.density.scan.live_session import LiveUpdate as LiveUpdate
 from .tasks.density.scan.options import ReconstructionOptions as ReconstructionOptions
 from .tasks.density.scan.result import Reconstruction as Reconstruction
 from .tasks.density.trust.consistency import KnownSpecimen as KnownSpecimen

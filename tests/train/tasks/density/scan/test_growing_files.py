@@ -15,7 +15,7 @@ from namsa.view.page_overlay import read_images
 from train.__main__ import main
 from train.apply.models import load_model
 from train.tasks.density.scan import application as reconstruct
-from train.tasks.density.scan import live, row_sources
+from train.tasks.density.scan import live_session, row_sources
 from train.tasks.density.scan.application import ReconstructionOptions
 from train.tasks.density.scan.ensemble import Prediction
 from train.tasks.density.scan.live import reconstruct_live
@@ -169,4 +169,4 @@ def test_memory_does_not_grow_with_the_rows(model, monkeypatch):
     peak(96)  # imports
     image = 24 * 8 * 12  # bytes of a row of images: sums of two blends, and what is made of them
     assert peak(288) - peak(96) < 2 * (288 - 96) * image
-    assert live.FIRST_ROWS == 8
+    assert live_session.FIRST_ROWS == 8
