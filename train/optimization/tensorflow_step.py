@@ -1,6 +1,7 @@
 """The training step as a graph of TensorFlow, on one rank of one or more."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -38,38 +39,63 @@ def make_step(
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
         batch = differentiate(model, training, x, y, setting, scale, objective)
         means = accumulation.mean_with(batch) if accumulation else batch
-        terms, l2, own_loss, new_statistics, gradients = means
-        averages = exchange.mean_numbers([*terms, tf.convert_to_tensor(stop), *new_statistics])
-        number_of_terms = len(terms)
-        terms = averages[:number_of_terms]
-        stop = averages[number_of_terms]
-        new_statistics = averages[number_of_terms + 1 :]
-        computed = time_after(gradients)
-        averaged, norm = exchange.mean(gradients, scale)
+        of_ranks = _mean_of_ranks(exchange, means.terms, stop, means.statistics)
+        computed = time_after(means.gradients)
+        averaged, norm = exchange.mean(means.gradients, scale)
         communicated = time_after(averaged)
         grad_norm = norm / scale
         optimizer.learning_rate.assign(rate)
         with tf.name_scope("update"):  # tells these operations from the others in a profile
             # With a loss scale, gradients that are not finite only lower the scale.
             optimizer.apply(averaged, exchange.updated)
-        # Moving averages would never forget an infinity.
-        finite = tf.math.is_finite(grad_norm) & tf.math.is_finite(
-            tf.linalg.global_norm(new_statistics or [0.0])
-        )
-        for statistic, old, new in zip(statistics, old_statistics, new_statistics, strict=True):
-            statistic.assign(tf.where(finite, new, old))
+        _assign_finite(statistics, old_statistics, of_ranks.statistics, grad_norm)
         sending = exchange.after_update(tf.math.is_finite(grad_norm))
         # With lag, the averages may be there before the gradients.
         exposed = sending + tf.maximum(communicated - computed, 0)
         numbers = StepNumbers(
-            terms=terms,
-            l2=l2,
+            terms=of_ranks.terms,
+            l2=means.l2,
             loss_scale=scale,
             grad_norm=grad_norm,
             comm_s=tf.cast(exposed, tf.float32),
             compute_s=tf.cast(computed - started, tf.float32),
-            stop=stop,
+            stop=of_ranks.stop,
         )
-        return tf.stack([*numbers.to_list(), own_loss])
+        return tf.stack([*numbers.to_list(), means.loss])
 
     return step
+
+
+class _MeanNumbers(NamedTuple):
+    """Means over the ranks."""
+
+    terms: list[Tensor]  # of the objective
+    stop: Tensor
+    statistics: list[Tensor]  # moving averages of normalisations
+
+
+def _mean_of_ranks(
+    exchange: Exchange, terms: Sequence[Tensor], stop: Tensor | float, statistics: Sequence[Tensor]
+) -> _MeanNumbers:
+    """Returns the means of some numbers over the ranks, which are sent together."""
+    averages = exchange.mean_numbers([*terms, tf.convert_to_tensor(stop), *statistics])
+    number_of_terms = len(terms)
+    return _MeanNumbers(
+        averages[:number_of_terms],
+        averages[number_of_terms],
+        averages[number_of_terms + 1 :],
+    )
+
+
+def _assign_finite(
+    statistics: Sequence[keras.Variable],
+    old_values: Sequence[Tensor],
+    new_values: Sequence[Tensor],
+    grad_norm: Tensor,
+) -> None:
+    """Sets moving averages, which would never forget an infinity, to values that are finite."""
+    finite = tf.math.is_finite(grad_norm) & tf.math.is_finite(
+        tf.linalg.global_norm(new_values or [0.0])
+    )
+    for statistic, old, new in zip(statistics, old_values, new_values, strict=True):
+        statistic.assign(tf.where(finite, new, old))
