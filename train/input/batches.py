@@ -7,8 +7,8 @@ A batch is read as it is stored: one copy, without the interpreter's lock, from 
 into memory that TensorFlow or JAX takes over. The arithmetic is theirs, on the device that trains,
 so that float16 is sent to a GPU. All of it happens in threads ahead of the step. A process reads a
 sample's header and compares its checksum only once (`ReadCache`). This finds samples that were
-damaged before the job, and later epochs are little more than copies. `augment` says what an epoch
-makes of a stored sample.
+damaged before the job, and later epochs are little more than copies. `train.input.augmentation`
+says what an epoch makes of a stored sample.
 """
 
 import math
@@ -20,16 +20,14 @@ from typing import TypeVar
 import numpy as np
 from keras import ops
 
-from namsa.base.arrays import Array, Integers, Tensor
+from namsa.base.arrays import Tensor
 from namsa.dataset.entry import Entry
 
 from ..execution import backend
-from ..experiment import symmetries
 from ..experiment.experiment import Experiment
-from ..experiment.inputs import Inputs
 from ..experiment.sections import Training
 from ..networks import Network
-from . import fast_noise, imperfections, noise, windows
+from .augmentation import augment
 from .division import OwnPart
 from .normalisation import Batch, Normalisation, normaliser
 from .readahead import ahead, read_ahead
@@ -260,101 +258,6 @@ def _margin_in_sample(experiment: Experiment) -> tuple[int, int]:
     window = experiment.window_shapes()[0][:2]
     margin_y, margin_x = experiment.window_margin()
     return min(margin_y, (scan[0] - window[0]) // 2), min(margin_x, (scan[1] - window[1]) // 2)
-
-
-def augment(
-    view: SampleView,
-    inputs: Inputs,
-    seed: int,
-    epoch: int,
-    out: Batch,
-    margin: tuple[int, int],
-    empty: imperfections.Empty,
-) -> None:
-    """Writes a sample into `out`, one sample of a batch, as `seed` and `epoch` determine it.
-
-    These are the window, the imperfections, the noise and the symmetry. The symmetry is applied
-    last, so that the window and all imperfections are mirrored with the specimen.
-    """
-    patterns = view.patterns
-    density = view.density
-    out.scale[:] = view.scale
-    scan = (patterns.shape[0], patterns.shape[1])
-    window = (out.patterns.shape[0], out.patterns.shape[1])
-    corner = (0, 0)
-    replaced = None  # the positions that the window has, where some are held out
-    if inputs.held_out_positions:
-        held_out = windows.held_out_positions(scan, inputs.held_out_positions, seed)
-        corner, replaced = windows.draw_training_window(held_out, window, margin, seed, epoch)
-    elif scan != window:
-        corner = windows.draw_corner(scan, window, margin, seed, epoch)
-    drawn = None
-    if inputs.imperfections and view.geometry:
-        drawn = imperfections.draw(inputs.imperfections, seed, epoch)
-        patterns = _disturbed(patterns, drawn, view.geometry, corner, window, margin, empty)
-    elif scan != window:
-        patterns = np.ascontiguousarray(_cut(patterns, corner, window))
-    if scan != window:
-        rows = slice(corner[0], corner[0] + window[0])
-        columns = slice(corner[1], corner[1] + window[1])
-        density = density[..., rows, columns]
-    if replaced is not None:
-        patterns = _taken(patterns, replaced)
-        density = _taken(density, replaced)
-    if inputs.dose_electrons_per_pattern:
-        electrons = noise.draw_electrons(inputs.dose_electrons_per_pattern, seed, epoch)
-        # the exact one where it was used before
-        count_electrons = fast_noise.count_electrons if drawn else noise.count_electrons
-        patterns = count_electrons(patterns, view.scale, electrons, seed, epoch)
-        out.scale[:] = 1
-    if drawn:
-        patterns = imperfections.damage(patterns, drawn)
-    symmetry = 0
-    if view.symmetries:
-        symmetry = int(np.random.default_rng([seed, epoch]).integers(view.symmetries.order))
-    if view.symmetries and symmetry:
-        symmetries.apply_into(
-            symmetry, view.symmetries, patterns, density, out.patterns, out.density
-        )
-    else:
-        np.copyto(out.patterns, patterns)
-        np.copyto(out.density, density)
-
-
-def _cut(patterns: Array, corner: tuple[int, int], shape: tuple[int, int]) -> Array:
-    """Returns the patterns of a rectangle of positions, a view."""
-    y, x = corner
-    return patterns[y : y + shape[0], x : x + shape[1]]
-
-
-def _disturbed(
-    patterns: Array,
-    drawn: imperfections.Drawn,
-    geometry: imperfections.Geometry,
-    corner: tuple[int, int],
-    window: tuple[int, int],
-    margin: tuple[int, int],
-    empty: imperfections.Empty,
-) -> Array:
-    """Returns the patterns of a window with the imperfections that were drawn.
-
-    They reach beyond the window: by the margin, or around a periodic scan.
-    """
-    around = patterns
-    place = corner  # of the window in `around`
-    if not geometry.periodic:
-        outer_corner = (corner[0] - margin[0], corner[1] - margin[1])
-        shape = (window[0] + 2 * margin[0], window[1] + 2 * margin[1])
-        around = _cut(patterns, outer_corner, shape)
-        place = margin
-    return imperfections.apply(around, drawn, geometry, place, window, empty)
-
-
-def _taken(array: Array, taken: Integers) -> Array:
-    """Returns an array over the positions of a window with others in their places, see
-    `windows`.
-    """
-    return array.reshape(-1, *array.shape[2:])[taken].reshape(array.shape)
 
 
 def random_batch(
