@@ -37,7 +37,9 @@ def class_figure(
     are_numbers = all(_is_number(name) for name in classes)
     if are_numbers:
         named = named[np.argsort([float(classes[index]) for index in named])]
-    names = [classes[index] for index in named] + (["others"] if len(classes) > NAMED else [])
+    names = [classes[index] for index in named]
+    if len(classes) > NAMED:
+        names.append("others")
     rank = np.full(len(classes), len(named))
     rank[named] = np.arange(len(named))
     aspect = min(max(pixels.aspect(best.shape), 1 / MAX_ASPECT), MAX_ASPECT)
@@ -47,9 +49,11 @@ def class_figure(
     entitle(figure, title)
     left, middle, right = figure.subplots(1, 3)
     if are_numbers:
-        colours = [*colormaps[NUMBERS](np.linspace(0, 1, len(named))), OTHERS][: len(names)]
+        colours = [*colormaps[NUMBERS](np.linspace(0, 1, len(named)))]
     else:
-        colours = [*colormaps[CLASSES](range(len(named))), OTHERS][: len(names)]
+        colours = [*colormaps[CLASSES](range(len(named)))]
+    if len(classes) > NAMED:
+        colours.append(OTHERS)
     bar = category_panel(left, rank[best], colours, pixels, label[:1].upper() + label[1:])
     bar.set_yticks(range(len(names)), names, parse_math=False)
     image_panel(

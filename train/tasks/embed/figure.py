@@ -79,10 +79,36 @@ def _plane(
     """
     axes = _leading(latents)
     colours = _colours(len(names))
-    if len(axes) == 2:
-        plane = latents[:, axes]
-    else:
-        plane = np.column_stack([latents[:, axes], np.zeros(len(latents))])
+    plane = latents[:, axes]
+    if len(axes) < 2:
+        plane = np.column_stack([plane, np.zeros(len(latents))])
+    _draw_points(points, plane, groups, names, colours)
+    low, high = np.percentile(plane, CENTRAL, axis=0)
+    high = np.where(high > low, high, low + 1)
+    edges = np.linspace(low, high, CELLS + 1)
+    cells = _cells(plane, low, high)
+    patterns = decode(np.array([latents[indices].mean(axis=0) for indices in cells.values()]))
+    for (cell, indices), pattern in zip(cells.items(), patterns, strict=True):
+        colour = colours[int(np.bincount(groups[indices]).argmax())]
+        _draw_pattern(mosaic, pattern, edges, cell, colour)
+    mosaic.set_title("Patterns decoded from the mean of each cell’s points")
+    height, width = patterns.shape[1:]
+    for ax in (points, mosaic):
+        ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+        ax.set_xlabel(f"latent number {axes[0] + 1}")
+        ax.set_ylabel(f"latent number {axes[1] + 1}" if len(axes) == 2 else "")
+    mosaic.set_box_aspect(height / width)
+    points.set_box_aspect(height / width)
+
+
+def _draw_points(
+    points: Axes,
+    plane: Array,
+    groups: Array,
+    names: Sequence[str],
+    colours: Sequence[ColorType],
+) -> None:
+    """Draws points of a plane, `(n, 2)`, by group."""
     shown = np.linspace(0, len(plane) - 1, min(len(plane), MOST_POINTS)).astype(int)
     for group, name in enumerate(names):
         at = plane[shown][groups[shown] == group]
@@ -90,31 +116,30 @@ def _plane(
         points.scatter(at[:, 0], at[:, 1], s=5, lw=0, alpha=0.7, color=colours[group], label=label)
     points.legend(loc="best", markerscale=3, handletextpad=0.2, frameon=True, framealpha=0.8)
     points.set_title("Latent space")
-    low, high = np.percentile(plane, CENTRAL, axis=0)
-    high = np.where(high > low, high, low + 1)
-    edges = np.linspace(low, high, CELLS + 1)
-    cell = np.clip(((plane - low) / (high - low) * CELLS).astype(int), 0, CELLS - 1)
-    places, index = np.unique(cell, axis=0, return_inverse=True)
-    index = index.ravel()  # NumPy 2.0 returns another shape than other versions
-    means = np.array([latents[index == cluster].mean(axis=0) for cluster in range(len(places))])
-    patterns = decode(means)
-    for cluster, ((column, row), pattern) in enumerate(zip(places, patterns, strict=True)):
-        (left, right), (bottom, top) = edges[column : column + 2, 0], edges[row : row + 2, 1]
-        image = (pattern / (pattern.max() or 1.0)) ** PATTERN_POWER
-        mosaic.imshow(
-            image, extent=(left, right, bottom, top), cmap=PATTERN, vmin=0, vmax=1, aspect="auto"
-        )
-        colour = colours[int(np.bincount(groups[index == cluster]).argmax())]
-        frame = Rectangle((left, bottom), right - left, top - bottom, fill=False, ec=colour, lw=1.4)
-        mosaic.add_patch(frame)
-    mosaic.set_title("Patterns decoded from the mean of each cell’s points")
-    for ax in (points, mosaic):
-        ax.set(
-            xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=f"latent number {axes[0] + 1}"
-        )
-        ax.set_ylabel(f"latent number {axes[1] + 1}" if len(axes) == 2 else "")
-    mosaic.set_box_aspect(patterns.shape[1] / patterns.shape[2])
-    points.set_box_aspect(patterns.shape[1] / patterns.shape[2])
+
+
+def _cells(plane: Array, low: Array, high: Array) -> dict[tuple[int, int], Array]:
+    """Returns the indices of the points in each cell of a plane that has some, by (column, row)."""
+    cell_of = np.clip(((plane - low) / (high - low) * CELLS).astype(int), 0, CELLS - 1)
+    cells = {}
+    for column, row in np.unique(cell_of, axis=0).tolist():
+        cells[column, row] = np.flatnonzero((cell_of == (column, row)).all(axis=1))
+    return cells
+
+
+def _draw_pattern(
+    mosaic: Axes, pattern: Array, edges: Array, cell: tuple[int, int], colour: ColorType
+) -> None:
+    """Draws a pattern in a cell, with a frame in the colour of the points there."""
+    column, row = cell
+    left, right = edges[column : column + 2, 0]
+    bottom, top = edges[row : row + 2, 1]
+    image = (pattern / (pattern.max() or 1.0)) ** PATTERN_POWER
+    mosaic.imshow(
+        image, extent=(left, right, bottom, top), cmap=PATTERN, vmin=0, vmax=1, aspect="auto"
+    )
+    frame = Rectangle((left, bottom), right - left, top - bottom, fill=False, ec=colour, lw=1.4)
+    mosaic.add_patch(frame)
 
 
 def _leading(latents: Array) -> list[int]:
