@@ -79,18 +79,17 @@ def summarise(
     rows: Sequence[ClassRow], label: str, classes: Sequence[str], run: RunFacts
 ) -> ClassEvaluation:
     """Returns the scores by split."""
-    present = by_split(rows)
+    scores_of: dict[Split, ClassScores] = {}
+    confusion_of: dict[Split, list[list[int]]] = {}
+    for split, rows_of_split in by_split(rows).items():
+        scores_of[split] = scores(rows_of_split, len(classes))
+        confusion_of[split] = confusion(rows_of_split, "counts", len(classes)).tolist()
     return {
         "task": "classify",
         "label": label,
         "classes": list(classes),
-        "by_split": {
-            split: scores(rows_of_split, len(classes)) for split, rows_of_split in present.items()
-        },
-        "confusion": {
-            split: confusion(rows_of_split, "counts", len(classes)).tolist()
-            for split, rows_of_split in present.items()
-        },
+        "by_split": scores_of,
+        "confusion": confusion_of,
         "samples": list(rows),
         "run": run,
     }
@@ -112,14 +111,20 @@ def scores(rows: Sequence[Row], classes: int) -> ClassScores:
         "cross_entropy": float(np.mean([row["cross_entropy"] for row in rows])),
         "chance": 1 / int((table.sum(axis=1) > 0).sum()),
     }
-    if classes > TOP and all("top5" in row for row in rows):
-        scores["top5_error"] = 1 - sum(row["top5"] for row in rows) / int(table.sum())
-    if all("baseline_counts" in row for row in rows):
+    if classes > TOP and _all_have(rows, "top5"):
+        in_top_five = sum(row["top5"] for row in rows)
+        scores["top5_error"] = 1 - in_top_five / int(table.sum())
+    if _all_have(rows, "baseline_counts"):
         baseline = confusion(rows, "baseline_counts", classes)
         baseline_votes = [_baseline_vote(row, classes) for row in rows]
         scores["baseline_balanced_accuracy"] = balanced_accuracy(baseline)
         scores["baseline_vote_balanced_accuracy"] = _of_scans(rows, baseline_votes, classes)
     return scores
+
+
+def _all_have(rows: Sequence[Row], key: str) -> bool:
+    """Returns whether all rows have a key."""
+    return all(key in row for row in rows)
 
 
 def _baseline_vote(row: Row, classes: int) -> int:

@@ -21,8 +21,6 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.base.arrays import Array
 
-PREDICTORS = ("network", "own_projected", "true_projected", "mean_predictor")
-
 
 class DepthErrors(TypedDict):
     """Errors of one estimate; see the module."""
@@ -58,14 +56,15 @@ def depth_scores(prediction: Array, truth: Array, mean_target: Array) -> DepthSc
     p, t, mean = (np.asarray(volume, np.float64) for volume in (prediction, truth, mean_target))
     even = _even(t)
     varying = float(((even - t) ** 2).sum())
+    explained = None
+    if varying > 1e-12 * float((t**2).sum()):
+        explained = 1 - float(((p - t) ** 2).sum()) / varying
     return {
         "network": _errors(p, t),
         "own_projected": _errors(_even(p), t),
         "true_projected": _errors(even, t),
         "mean_predictor": _errors(mean, t),
-        "explained": 1 - float(((p - t) ** 2).sum()) / varying
-        if varying > 1e-12 * float((t**2).sum())
-        else None,
+        "explained": explained,
     }
 
 

@@ -161,13 +161,22 @@ def evaluate(
     with ranks.local_work():
         if ranks.rank() == 0:
             write_json(run_dir / "evaluation.json", evaluation)
-            images = [pictures.from_json(shown_of[id]["picture"]) for id in chosen]
-            pictures.write_predictions(
-                run_dir / "predictions.npz", images, projected(held_out.mean_image)
-            )
-            if bins:
-                _write_bins(run_dir, {id: shown_of[id]["bins"] for id in chosen})
+            shown_samples = {sample_id: shown_of[sample_id] for sample_id in chosen}
+            _write_shown(run_dir, shown_samples, held_out.mean_image, with_bins=bins > 0)
     return evaluation
+
+
+def _write_shown(
+    run_dir: Path,
+    shown_of: Mapping[str, ShownSample],
+    mean_image: npt.NDArray[np.floating],
+    with_bins: bool,
+) -> None:
+    """Writes the pictures of samples, and with `with_bins` their densities by depth."""
+    images = [pictures.from_json(shown["picture"]) for shown in shown_of.values()]
+    pictures.write_predictions(run_dir / "predictions.npz", images, projected(mean_image))
+    if with_bins:
+        _write_bins(run_dir, {sample_id: shown["bins"] for sample_id, shown in shown_of.items()})
 
 
 def _score_all(predict: Predict, experiment: Experiment, held_out: HeldOut) -> list[SampleRow]:
@@ -242,9 +251,9 @@ def _score(
             density_scale=training.inputs.target_scale,
             limits=training.loss.contrast_limits(),
         )
-        return cast(
-            Scores, numbers | (column_metrics(image, frame, true_columns) if true_columns else {})
-        )
+        if true_columns:
+            numbers = numbers | column_metrics(image, frame, true_columns)
+        return cast(Scores, numbers)
 
     return {
         "id": entry.id,

@@ -119,9 +119,11 @@ def score_composites(
     "baseline", `(n, latent)`.
     """
     split_of = {row["id"]: row["split"] for row in rows}
-    return [
-        _scored(ids, split_of[ids[0]], [coordinates_of[id] for id in ids]) for ids in composites
-    ]
+    scored = []
+    for ids in composites:
+        coordinates = [coordinates_of[sample_id] for sample_id in ids]
+        scored.append(_scored(ids, split_of[ids[0]], coordinates))
+    return scored
 
 
 def _scored(

@@ -17,7 +17,7 @@ Thickness, displacements and doses of the simulation stay as they are.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -142,19 +142,25 @@ def _inputs_beyond(inputs: Inputs) -> Iterator[Inputs]:
     """Yields the inputs with the range of each imperfection beyond what was learnt, and then the
     dose.
     """
-    ranges = inputs.imperfections.given() if inputs.imperfections else {}
-    for name, (_, most) in ranges.items():
-        if most <= 0:
-            continue
-        learnt = min(most, _LARGEST_FRACTION) if name in _FRACTIONS else most
-        limits = tuple(factor * learnt for factor in BEYOND)
-        imperfections = Imperfections(probability=1.0).model_copy(update={name: limits})
-        yield inputs.model_copy(update={"imperfections": imperfections})
+    if inputs.imperfections:
+        for name, (_, most) in inputs.imperfections.given().items():
+            if most > 0:
+                limits = _limits_beyond(name, most)
+                imperfections = Imperfections(probability=1.0).model_copy(update={name: limits})
+                yield inputs.model_copy(update={"imperfections": imperfections})
     dose = inputs.dose_electrons_per_pattern
-    if dose:
-        least = dose[0] if isinstance(dose, tuple) else dose
-        doses = tuple(fraction * least for fraction in LEAST_DOSE)
-        yield inputs.model_copy(update={"dose_electrons_per_pattern": doses})
+    if not dose:
+        return
+    least = dose[0] if isinstance(dose, tuple) else dose
+    doses = tuple(fraction * least for fraction in LEAST_DOSE)
+    yield inputs.model_copy(update={"dose_electrons_per_pattern": doses})
+
+
+def _limits_beyond(name: str, most: float) -> tuple[float, ...]:
+    """Returns the range of an imperfection beyond the most that was learnt of it."""
+    if name in _FRACTIONS:
+        most = min(most, _LARGEST_FRACTION)
+    return tuple(factor * most for factor in BEYOND)
 
 
 # ---- Orientations of the detector
@@ -187,9 +193,14 @@ def _scattered_again(
     if experiment.materials.generator:
         return
     ranges = variation.quantities()
-    moved = (_moved(group, ranges, index) for index, group in enumerate(by_specimen(entries)))
-    groups = list(islice(filter(None, moved), count))
-    names = materials_named(entry for group in groups for entry in group)
+    groups = []
+    for index, specimen_entries in enumerate(by_specimen(entries)):
+        if len(groups) == count:
+            break
+        moved = _moved(specimen_entries, ranges, index)
+        if moved:
+            groups.append(moved)
+    names = materials_named(chain.from_iterable(groups))
     try:
         chosen = select_materials(experiment.materials, names=names) if groups else ()
     except InputError as error:

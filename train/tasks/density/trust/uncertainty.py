@@ -211,18 +211,24 @@ def calibrate_uncertainty(
         "groups_split": "test" if test else "dev",
         "windows_68": np.quantile(covered_68, MIDDLE).tolist(),
     }
-    if test:
-        covered_95 = [window["coverage_95"] for window in covered]
-        calibration["test"] = {
-            "coverage_68": float(np.mean(covered_68)),
-            "coverage_95": float(np.mean(covered_95)),
-        }
-        flagged = familiarity.familiarity(np.stack([row.features for row in test])) < UNFAMILIAR
-        calibration["test_flagged"] = float(np.mean(flagged))
-        wrong = wrong_windows(test, familiarity, factors.predicted_weight)
-        if wrong is not None:
-            calibration["wrong_windows"] = wrong
+    if not test:
+        return calibration
+    calibration["test"] = _mean_coverage(covered)
+    features = np.stack([row.features for row in test])
+    flagged = familiarity.familiarity(features) < UNFAMILIAR
+    calibration["test_flagged"] = float(np.mean(flagged))
+    wrong = wrong_windows(test, familiarity, factors.predicted_weight)
+    if wrong is not None:
+        calibration["wrong_windows"] = wrong
     return calibration
+
+
+def _mean_coverage(windows: Sequence[Coverage]) -> Coverage:
+    """Returns the mean of the coverage of windows."""
+    return {
+        "coverage_68": float(np.mean([window["coverage_68"] for window in windows])),
+        "coverage_95": float(np.mean([window["coverage_95"] for window in windows])),
+    }
 
 
 def wrong_windows(
