@@ -201,20 +201,20 @@ class Experiment(SimulationConfig):
         layout = self.training.inputs.layout
         if layout in ("pattern", "volume"):
             return self._patterns_fit(scan, detector)
-        planes, image = (scan, detector) if layout == "detector" else (detector, scan)
-        channels = (
-            channel_count(self.channels(), planes[0] * planes[1])
-            + 2 * self.training.inputs.coordinates
-        )
-        window = self._image()
         over_scan = layout != "detector"
-        if (
-            over_scan
-            and self.target.at == "scan"
-            and all(w <= n for w, n in zip(window, image, strict=True))
-        ):
+        planes = scan
+        image = detector
+        if over_scan:
+            planes = detector
+            image = scan
+        channels = channel_count(self.channels(), planes[0] * planes[1])
+        channels += 2 * self.training.inputs.coordinates
+        window = self._image()
+        if over_scan and self.target.at == "scan" and _fits_into(window, image):
             image = window
-        required = (channels, *([self.target.depth_bins] if layout == "depth" else []), *image)
+        required: tuple[int, ...] = (channels, *image)
+        if layout == "depth":
+            required = (channels, self.target.depth_bins, *image)
         if self.network.input_shape != required:
             raise ValueError(
                 f"network.input_shape is {list(self.network.input_shape)}, but the data give "
@@ -224,11 +224,9 @@ class Experiment(SimulationConfig):
         # its answer is about all patterns together
         if self.training.task != "density" and not over_scan:
             return self
-        target: tuple[int, int] | None
+        target = self.simulation.grid_shape
         if self.target.at == "scan":
             target = image if over_scan else scan
-        else:
-            target = self.simulation.grid_shape
         if target != image:
             raise ValueError(
                 f"the target's shape is {target and list(target)}, the network's image "
@@ -297,3 +295,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     fault.
     """
     return validate(Experiment, read_yaml(path, overrides, DEFAULT_KINDS), str(path))
+
+
+def _fits_into(window: tuple[int, int], image: tuple[int, int]) -> bool:
+    """Returns whether a window is at most as large as an image along both axes."""
+    return all(part <= size for part, size in zip(window, image, strict=True))

@@ -73,30 +73,39 @@ def needing_nodes(
     with ExitStack() as stack:
         with ranks.local_work():
             if place.leads:
-                # Another node sees this file only if the two share the folder.
-                mark = target / f".staging-{token}-{place.node}"
-                with system_errors(f"cannot write into {target}"):
-                    target.mkdir(parents=True, exist_ok=True)
-                    mark.touch()
+                mark = _mark_folder(target, token, place.node)
                 stack.callback(mark.unlink, missing_ok=True)
         with ranks.local_work():
-            marks = list(target.glob(f".staging-{token}-*"))
-            if len(marks) > 1:
-                raise InputError(
-                    f"{target} is one folder for {len(marks)} nodes: stage into storage of each "
-                    "node's own"
-                )
+            _check_own_folder(target, token)
             missing = [index for index in checked if not is_present(items[index])]
         missing_of_ranks = ranks.gather_json(_bits_of(missing))
-    needing: list[set[int]] = [set() for _ in items]
+    without: list[set[int]] = [set() for _ in items]  # the nodes that lack each item
     for node, members in enumerate(place.nodes):
         for rank in members:
             for index in _set_bits(missing_of_ranks[rank]):
-                needing[index].add(node)
-    lacking = []
-    for nodes, without in zip(placement, needing, strict=True):
-        lacking.append(tuple(node for node in nodes if node in without))
-    return lacking
+                without[index].add(node)
+    needing = []
+    for index, nodes in enumerate(placement):
+        needing.append(tuple(node for node in nodes if node in without[index]))
+    return needing
+
+
+def _mark_folder(target: Path, token: str, node: int) -> Path:
+    """Writes a file that another node sees only if the two share the folder, and returns it."""
+    mark = target / f".staging-{token}-{node}"
+    with system_errors(f"cannot write into {target}"):
+        target.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    return mark
+
+
+def _check_own_folder(target: Path, token: str) -> None:
+    """Raises InputError if several nodes have marked a folder."""
+    marks = list(target.glob(f".staging-{token}-*"))
+    if len(marks) > 1:
+        raise InputError(
+            f"{target} is one folder for {len(marks)} nodes: stage into storage of each node's own"
+        )
 
 
 def _bits_of(indices: Sequence[int]) -> str:

@@ -74,16 +74,21 @@ class ShardedExchange(Exchange):
         self._owned = {MASTER: self.masters}
         for slot in inner.SLOTS:
             self._owned[slot] = getattr(inner, slot)
+        self._begin_layers()
+        # Variables that are the same on all ranks.
+        self.alike = [*self._optimizer_variables_of_all(optimizer), *self.states]
+
+    def _begin_layers(self) -> None:
+        """Creates the states of the layers."""
         # Vectors (biases, normalisations) are few values and travel whole.
         self.layers = [index for index, weight in enumerate(self.weights) if len(weight.shape) > 1]
         paths = [self.paths[index] for index in self.layers]
         self.units = units_of(paths, self.config.transfer)  # of the layers
         self.unit_count = max(self.units, default=-1) + 1
-        start = initial_states(self.unit_count, self.config.transfer)
-        named = start._asdict().items()
-        self.states = LayerStates(*(_variable("layer", value, name) for name, value in named))
-        # Variables that are the same on all ranks.
-        self.alike = [*self._optimizer_variables_of_all(optimizer), *self.states]
+        states = []
+        for name, value in initial_states(self.unit_count, self.config.transfer)._asdict().items():
+            states.append(_variable("layer", value, name))
+        self.states = LayerStates(*states)
 
     def _optimizer_variables_of_all(
         self, optimizer: keras.optimizers.Optimizer

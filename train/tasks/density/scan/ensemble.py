@@ -46,11 +46,9 @@ class Prediction(NamedTuple):
         `(members, bins, h, w)`.
         """
         for index in range(self.density.shape[1]):
-            variance, by_depth = (
-                None if array is None else array[:, index]
-                for array in (self.variance, self.by_depth)
-            )
+            variance = None if self.variance is None else self.variance[:, index]
             maps = None if self.maps is None else self.maps[index, None]
+            by_depth = None if self.by_depth is None else self.by_depth[:, index]
             yield Prediction(self.density[:, index], variance, maps, by_depth)
 
 
@@ -232,10 +230,6 @@ def _forward_function(
             network.inputs, [network.output, network.get_layer(inner_layer(config)).output]
         )
 
-    def plane(y: Tensor, index: int) -> Tensor:
-        """One plane of the outputs, whose axis of channels is first or last."""
-        return y[:, index] if channels_first else y[..., index]
-
     def forward(x: Tensor) -> dict[str, Tensor]:
         outputs = network(x, training=dropout)
         y = outputs
@@ -243,22 +237,41 @@ def _forward_function(
             y, inner_maps = outputs
         arrays: dict[str, Tensor] = {}
         if divided:
-            bins = y if channels_first else ops.moveaxis(y, -1, 1)
-            if len(y.shape) == 5:  # a volume of one channel
-                bins = bins[:, 0]
-            bins = density_scale * bins
+            bins = density_scale * _bins(y, channels_first)
             arrays |= {"density": ops.sum(bins, 1), "by_depth": bins}
         else:
-            arrays["density"] = density_scale * plane(y, 0)
+            arrays["density"] = density_scale * _plane(y, 0, channels_first)
         if variance_of_scale:
-            log_b = log_scale(plane(y, 1))
+            log_b = log_scale(_plane(y, 1, channels_first))
             arrays["variance"] = variance_of_scale * density_scale**2 * ops.exp(2 * log_b)
         if with_maps:
-            maps = ops.cast(inner_maps, "float32")
-            axes = range(len(maps.shape))
-            image = tuple(axes[2:] if channels_first else axes[1:-1])
-            arrays["maps"] = ops.concatenate([ops.mean(maps, image), ops.std(maps, image)], axis=-1)
+            arrays["maps"] = _description(inner_maps, channels_first)
         return arrays
 
     compiled = backend.execution().compiled(forward, network.variables, network.inputs[0].shape)
     return lambda x: {name: np.asarray(array) for name, array in compiled(x).items()}
+
+
+def _plane(y: Tensor, index: int, channels_first: bool) -> Tensor:
+    """Returns one plane of the outputs, whose axis of channels is first or last."""
+    return y[:, index] if channels_first else y[..., index]
+
+
+def _bins(y: Tensor, channels_first: bool) -> Tensor:
+    """Returns the planes of the outputs, one per bin along the beam, `(n, bins, h, w)`."""
+    from keras import ops
+
+    bins = y if channels_first else ops.moveaxis(y, -1, 1)
+    if len(y.shape) == 5:  # a volume of one channel
+        return bins[:, 0]
+    return bins
+
+
+def _description(inner_maps: Tensor, channels_first: bool) -> Tensor:
+    """Returns the means and the standard deviations of maps, `(n, 2·maps)`."""
+    from keras import ops
+
+    maps = ops.cast(inner_maps, "float32")
+    axes = range(len(maps.shape))
+    image = tuple(axes[2:] if channels_first else axes[1:-1])
+    return ops.concatenate([ops.mean(maps, image), ops.std(maps, image)], axis=-1)
