@@ -14,7 +14,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from packaging.markers import Marker, default_environment
@@ -72,26 +72,40 @@ def conda_recipe(source: Path) -> dict[str, Any]:
     Args:
         source: The source archive.
     """
-    least, above = sorted(PROJECT["project"]["requires-python"].split(","), reverse=True)
-    about = {"homepage": HOME, "license": "MIT", "license_file": "LICENSE", "summary": SUMMARY}
-    simulator = {
+    extras = [conda_extra(extra, needed_for) for extra, needed_for in OUTPUTS.items()]
+    return {
+        "schema_version": 1,
+        "context": {"version": __version__},
+        "recipe": {"name": "namsa", "version": "${{ version }}"},
+        "source": {
+            "url": "https://pypi.org/packages/source/n/namsa/namsa-${{ version }}.tar.gz",
+            "sha256": sha256(source),
+        },
+        "build": {"number": 0},
+        "outputs": [conda_simulator(), *extras],
+    }
+
+
+def conda_about(summary: str) -> dict[str, str]:
+    """Returns the facts about a package."""
+    return {"homepage": HOME, "license": "MIT", "license_file": "LICENSE", "summary": summary}
+
+
+def conda_simulator() -> dict[str, Any]:
+    """Returns the package of the simulator."""
+    project = PROJECT["project"]
+    least, above = sorted(project["requires-python"].split(","), reverse=True)
+    commands = [f"{name} = {place}" for name, place in project["scripts"].items()]
+    return {
         "package": {"name": "namsa"},
         "build": {  # fused.c is loaded with ctypes: one package serves every Python
             "script": "${{ PYTHON }} -m pip install . -vv --no-deps --no-build-isolation",
-            "python": {
-                "version_independent": True,
-                "entry_points": [
-                    f"{name} = {place}" for name, place in PROJECT["project"]["scripts"].items()
-                ],
-            },
+            "python": {"version_independent": True, "entry_points": commands},
         },
         "requirements": {
             "build": [{"if": "linux", "then": ["${{ compiler('c') }}", "${{ stdlib('c') }}"]}],
             "host": ["python", "pip", *conda_requirements(PROJECT["build-system"]["requires"])],
-            "run": [
-                f"python {least},{above}",
-                *conda_requirements(PROJECT["project"]["dependencies"]),
-            ],
+            "run": [f"python {least},{above}", *conda_requirements(project["dependencies"])],
         },
         "tests": [
             {"python": {"imports": ["namsa", "fcdensenet"], "pip_check": True}},
@@ -104,36 +118,20 @@ def conda_recipe(source: Path) -> dict[str, Any]:
                 ]
             },
         ],
-        "about": about,
+        "about": conda_about(SUMMARY),
     }
-    extras = []
-    for extra, what in OUTPUTS.items():
-        extras.append(
-            {
-                "package": {"name": f"namsa-{extra}"},
-                "build": {"noarch": "generic"},
-                "requirements": {
-                    "run": [
-                        "namsa ==${{ version }}",
-                        *conda_requirements(PROJECT["project"]["optional-dependencies"][extra]),
-                    ]
-                },
-                "tests": [
-                    {"script": ["namsa-train models" if extra != "formats" else "namsa --version"]}
-                ],
-                "about": about | {"summary": f"namsa with what it needs for {what}"},
-            }
-        )
+
+
+def conda_extra(extra: str, needed_for: str) -> dict[str, Any]:
+    """Returns the package of an extra, which has requirements and no files."""
+    requirements = conda_requirements(PROJECT["project"]["optional-dependencies"][extra])
+    tried = "namsa --version" if extra == "formats" else "namsa-train models"
     return {
-        "schema_version": 1,
-        "context": {"version": __version__},
-        "recipe": {"name": "namsa", "version": "${{ version }}"},
-        "source": {
-            "url": "https://pypi.org/packages/source/n/namsa/namsa-${{ version }}.tar.gz",
-            "sha256": sha256(source),
-        },
-        "build": {"number": 0},
-        "outputs": [simulator, *extras],
+        "package": {"name": f"namsa-{extra}"},
+        "build": {"noarch": "generic"},
+        "requirements": {"run": ["namsa ==${{ version }}", *requirements]},
+        "tests": [{"script": [tried]}],
+        "about": conda_about(f"namsa with what it needs for {needed_for}"),
     }
 
 
@@ -154,9 +152,18 @@ def ranks_of_tags() -> dict[Any, int]:
     return {tag: rank for rank, tag in enumerate(tags)}
 
 
-def extensions(lock: dict[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yields name, version, folder, file and checksum of each dependency's wheel, or source archive
-    if it has none.
+class Archive(NamedTuple):
+    """A wheel or a source archive."""
+
+    name: str  # of the package
+    version: str
+    folder: str  # address of its folder
+    file: str
+    checksum: str  # SHA-256
+
+
+def extensions(lock: dict[str, Any]) -> Iterator[Archive]:
+    """Yields the wheel of each dependency, or its source archive if it has none.
 
     Args:
         lock: A file pylock.toml.
@@ -178,7 +185,28 @@ def extensions(lock: dict[str, Any]) -> Iterator[tuple[str, str, str, str, str]]
                     wheels.append((ranks[tag], wheel))
         archive = min(wheels, key=lambda wheel: wheel[0])[1] if wheels else package["sdist"]
         folder, _, file = archive["url"].rpartition("/")
-        yield package["name"], package["version"], folder, file, archive["hashes"]["sha256"]
+        checksum = archive["hashes"]["sha256"]
+        yield Archive(package["name"], package["version"], folder, file, checksum)
+
+
+def extension_lines(archive: Archive) -> list[str]:
+    """Returns the lines of a dependency in an easyconfig."""
+    lines = [f"    ('{archive.name}', '{archive.version}', {{"]
+    if archive.name == "namsa":
+        lines.append("        'modulename': 'namsa',")
+    urls = ""
+    if archive.folder:
+        urls = f"local_pypi + '{archive.folder.removeprefix(PYPI)}'"
+    file = f"'{archive.file[:80]}'"  # style: 120 columns
+    if archive.file[80:]:
+        file += f"\n                    '{archive.file[80:]}'"
+    return [
+        *lines,
+        f"        'source_urls': [{urls}],",
+        f"        'sources': [{file}],",
+        f"        'checksums': ['{archive.checksum}'],",
+        "    }),",
+    ]
 
 
 def easyconfig(lock: dict[str, Any], wheel: Path) -> str:
@@ -204,23 +232,10 @@ def easyconfig(lock: dict[str, Any], wheel: Path) -> str:
         "'source_tmpl': None}",
         "exts_list = [",
     ]
-    archives = [
-        *sorted(extensions(lock), key=lambda wheel: not wheel[3].endswith(".whl")),
-        ("namsa", __version__, "", wheel.name, sha256(wheel)),
-    ]
-    for name, version, folder, file, checksum in archives:
-        lines += [f"    ('{name}', '{version}', {{"]
-        lines += ["        'modulename': 'namsa',"] if name == "namsa" else []
-        urls = f"local_pypi + '{folder.removeprefix(PYPI)}'" if folder else ""
-        lines += [f"        'source_urls': [{urls}],"]
-        halves = f"'{file[:80]}'" + (
-            f"\n                    '{file[80:]}'" if file[80:] else ""
-        )  # style: 120 columns
-        lines += [
-            f"        'sources': [{halves}],",
-            f"        'checksums': ['{checksum}'],",
-            "    }),",
-        ]
+    wheels_first = sorted(extensions(lock), key=lambda archive: not archive.file.endswith(".whl"))
+    own = Archive("namsa", __version__, "", wheel.name, sha256(wheel))
+    for archive in [*wheels_first, own]:
+        lines += extension_lines(archive)
     lines += [
         "]",
         "",
