@@ -39,6 +39,7 @@ SEMIANGLE_MRAD = 20.0
 REACH_MRAD = 52.0
 THICKNESS_ANGSTROM = 80.0
 WIDTH_ANGSTROM = 20.0  # least width of the cell
+ABTEM_BATCH = 16  # with which abTEM is fastest
 LARGEST_ERROR = 0.01
 FINE_ANGSTROM = 0.018
 LADDER_ANGSTROM = 0.11 * 0.9 ** np.arange(17)  # 0.11 to 0.02
@@ -139,6 +140,7 @@ def workload(specimen: str, options: argparse.Namespace) -> dict[str, Any]:
         "threads": options.threads,
         "slices": np.diff([0.0, *fronts[1:], depth]).tolist(),
         "above_face_angstrom": 1e-6,
+        "batch": ABTEM_BATCH,
     }
 
 
@@ -210,23 +212,19 @@ class Measurement:
         return float(np.linalg.norm(patterns - self.reference) / np.linalg.norm(self.reference))
 
     def automatic(self) -> dict[str, Any]:
+        """Returns the grid that namsa chooses."""
         error = self.error(None)
-        return {
-            "grid_shape": self.answer["grid_shape"],
-            "slices": self.answer["slices"],
-            "error": error,
-        }
+        return self.chosen(self.answer["grid_shape"], error)
+
+    def chosen(self, shape: list[int], error: float) -> dict[str, Any]:
+        return {"grid_shape": shape, "slices": self.answer["slices"], "error": error}
 
     def largest(self) -> dict[str, Any]:
         """Returns the coarsest grid of the ladder whose error is at most the largest."""
         for pixel in LADDER_ANGSTROM:
             error = self.error(self.grid(pixel))
             if error <= LARGEST_ERROR:
-                return {
-                    "grid_shape": self.grid(pixel),
-                    "slices": self.answer["slices"],
-                    "error": error,
-                }
+                return self.chosen(self.grid(pixel), error)
         raise SystemExit(
             f"{self.job.get('fft', 'namsa')}: error {error:.2%} at pixels of {pixel:.3f} Å"
         )

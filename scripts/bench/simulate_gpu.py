@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import ase
 import frame
@@ -43,7 +43,20 @@ SEMIANGLE_MRAD = 20.0
 SLICE_ANGSTROM = 2.0
 ABTEM_BATCHES = (32, 128, 512)
 REPEATS = 10  # launches of a kernel in a row
+TWIN = "cuFFT twin"
 KERNEL_BATCHES = (12, 512)  # waves that stay in the cache of a large card, and waves that do not
+
+Program = Callable[[Any], None]  # adds patterns to an array
+Binning = tuple[Array, Array] | None
+
+
+class Optics(NamedTuple):
+    """What the engines need beside positions, on the device."""
+
+    grid: Grid
+    lens: Array
+    slices: Slices
+    fresnel: Array
 
 
 def main() -> int:
@@ -51,96 +64,99 @@ def main() -> int:
     try:
         cupy = resolve_backend("cupy")
     except InputError as error:
-        print(
-            f"simulate_gpu: this bench needs a CUDA device and was not run: {error}",
-            file=sys.stderr,
-        )
-        return 2
+        return not_run(f"this bench needs a CUDA device and was not run: {error}")
     atoms, grid, positions = workload(options.grid, options.probes)
     start = time.perf_counter()
-    lens, slices, fresnel = on_device(atoms, grid, cupy)
+    setup = on_device(atoms, grid, cupy)
     built_s = time.perf_counter() - start
-
-    plan = fused_gpu.device_plan(lens, fresnel)
+    plan = fused_gpu.device_plan(setup.lens, setup.fresnel)
     if plan is None:
-        print(
-            f"simulate_gpu: the fused engine has no kernels for a grid of {options.grid}²",
-            file=sys.stderr,
-        )
-        return 2
-
-    def fused(
-        batch: int | None, binning: tuple[Array, Array] | None = None
-    ) -> Callable[[Any], None]:
-        engine = fused_gpu.FusedGpuEngine(grid, slices, fresnel, batch=batch)
-        return lambda cbed: engine.prepare(lens).add_patterns(
-            cbed, positions, binning, lambda done, total: None
-        )
-
-    def twin(cbed: Any) -> None:
-        probes = multislice.PlainEngine(grid, slices, fresnel).prepare(lens)
-        probes.add_patterns(cbed, positions, None, lambda done, total: None)
-
-    programs = {}
-    for batch in options.batch or [None]:
-        programs[f"fused, batch {batch or 'auto'}"] = fused(batch)
-    programs["cuFFT twin"] = twin
-    results = {}
-    times: dict[str, list[float]] = {name: [] for name in programs}
-    for repeat in range(
-        -1, options.repeats
-    ):  # the first round compiles and plans, and is not counted
-        for name, program in programs.items():
-            cbed = np.zeros((len(positions), *grid.shape), np.float32)
-            taken = frame.seconds_of(partial(program, cbed))
-            if repeat >= 0:
-                times[name].append(taken)
-            results[name] = cbed[: min(16, len(cbed))].copy()
-
-    seconds = {name: statistics.median(values) for name, values in times.items()}
-    best = min((name for name in seconds if name != "cuFFT twin"), key=seconds.__getitem__)
+        return not_run(f"the fused engine has no kernels for a grid of {options.grid}²")
+    seconds, difference = take_turns(setup, positions, options)
+    best = min((name for name in seconds if name != TWIN), key=seconds.__getitem__)
     bandwidth = copy_rate(cupy)
-    moved = plan.bytes_per_slice * len(slices.order) * len(positions)
+    roofline_s = plan.bytes_per_slice * len(setup.slices.order) * len(positions) / bandwidth
     summary: dict[str, Any] = {
         "device": cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(),
         "grid": options.grid,
         "probes": options.probes,
-        "slices": len(slices.order),
+        "slices": len(setup.slices.order),
         "seconds": seconds,
         "best": best,
         "specimen_s": built_s,
         "copy_bytes_per_s": bandwidth,
-        "roofline_s": moved / bandwidth,
-        "roofline_fraction": moved / bandwidth / seconds[best],
-        "difference": float(
-            np.linalg.norm(results[best] - results["cuFFT twin"]) / np.linalg.norm(results[best])
-        ),
+        "roofline_s": roofline_s,
+        "roofline_fraction": roofline_s / seconds[best],
+        "difference": difference[best],
         "memory_bytes": cupy.get_default_memory_pool().total_bytes(),
-        "rival": "cuFFT twin",
-        "ratio": seconds["cuFFT twin"] / seconds[best],
+        "rival": TWIN,
+        "ratio": seconds[TWIN] / seconds[best],
     }
     show(summary)
-    inputs = plan, grid, lens, slices, fresnel, positions
     summary["host_copy_bytes_per_s"] = host_rate(cupy)
     print(f"a copy to the host: {summary['host_copy_bytes_per_s'] / 1e9:.1f} GB/s")
-    summary["detector"] = with_detector(fused, grid, len(positions), options.repeats, cupy)
+    summary["detector"] = with_detector(setup, positions, options.repeats, cupy)
     summary["kernels"] = []
     for batch in KERNEL_BATCHES:
-        summary["kernels"] += kernels(*inputs, batch, bandwidth, cupy)
+        summary["kernels"] += kernels(plan, setup, positions, batch, bandwidth, cupy)
     if not options.no_abtem:
-        job = {
-            "positions": atoms.positions.tolist(),
-            "numbers": atoms.numbers.tolist(),
-            "cell": atoms.cell.lengths().tolist(),
-            "grid_shape": list(grid.shape),
-            "probes_yx": positions.tolist(),
-            "slice_thickness_angstrom": SLICE_ANGSTROM,
-            "energy_ev": ENERGY_EV,
-            "semiangle_mrad": SEMIANGLE_MRAD,
-        }
-        summary |= beside_abtem(job, seconds, best)
+        summary |= beside_abtem(abtem_job(atoms, grid, positions), seconds, best)
     frame.finish(options, summary)
     return 0
+
+
+def not_run(reason: str) -> int:
+    """Prints why nothing was measured, and returns the exit code."""
+    print(f"simulate_gpu: {reason}", file=sys.stderr)
+    return 2
+
+
+def fused(setup: Optics, positions: Any, batch: int | None, binning: Binning = None) -> Program:
+    """Returns the function that adds patterns of the fused engine to an array."""
+    engine = fused_gpu.FusedGpuEngine(setup.grid, setup.slices, setup.fresnel, batch=batch)
+    return lambda cbed: engine.prepare(setup.lens).add_patterns(
+        cbed, positions, binning, lambda done, total: None
+    )
+
+
+def twin(setup: Optics, positions: Any) -> Program:
+    """Returns the function that adds patterns of the plain engine with cuFFT to an array."""
+
+    def add(cbed: Any) -> None:
+        engine = multislice.PlainEngine(setup.grid, setup.slices, setup.fresnel)
+        probes = engine.prepare(setup.lens)
+        probes.add_patterns(cbed, positions, None, lambda done, total: None)
+
+    return add
+
+
+def take_turns(
+    setup: Optics, positions: Any, options: argparse.Namespace
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns the median times of the programs, and the difference of their patterns from the
+    twin's.
+    """
+    programs = {}
+    for batch in options.batch or [None]:
+        programs[f"fused, batch {batch or 'auto'}"] = fused(setup, positions, batch)
+    programs[TWIN] = twin(setup, positions)
+    patterns = {}
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    # The first round compiles and plans, and is not counted.
+    for repeat in range(-1, options.repeats):
+        for name, program in programs.items():
+            cbed = np.zeros((len(positions), *setup.grid.shape), np.float32)
+            taken = frame.seconds_of(partial(program, cbed))
+            if repeat >= 0:
+                times[name].append(taken)
+            patterns[name] = cbed[: min(16, len(cbed))].copy()
+    seconds = {}
+    difference = {}
+    for name in programs:
+        seconds[name] = statistics.median(times[name])
+        error = np.linalg.norm(patterns[name] - patterns[TWIN])
+        difference[name] = float(error / np.linalg.norm(patterns[name]))
+    return seconds, difference
 
 
 def parse() -> argparse.Namespace:
@@ -169,8 +185,8 @@ def workload(pixels: int, probes: int) -> tuple[ase.Atoms, Grid, Any]:
     return atoms, Grid((pixels, pixels), (height, width)), positions
 
 
-def on_device(atoms: ase.Atoms, grid: Grid, cupy: Any) -> tuple[Array, Slices, Array]:
-    """Lens, slices and propagator."""
+def on_device(atoms: ase.Atoms, grid: Grid, cupy: Any) -> Optics:
+    """Returns lens, slices and propagator."""
     sigma = optics.interaction_constant(ENERGY_EV)
     dtype = np.dtype(np.complex64)
     slices = specimen.build(atoms, grid, SLICE_ANGSTROM, sigma, "lobato", dtype, cupy).slices
@@ -178,9 +194,10 @@ def on_device(atoms: ase.Atoms, grid: Grid, cupy: Any) -> tuple[Array, Slices, A
         grid, optics.wavelength_angstrom(ENERGY_EV), slices.thicknesses_angstrom[0]
     )
     lens = optics.lens(grid, optics.BeamSettings(ENERGY_EV, SEMIANGLE_MRAD, {}))
-    waves = tuple(cupy.asarray(wave.astype(np.complex64)) for wave in (lens, fresnel))
+    lens = cupy.asarray(lens.astype(np.complex64))
+    fresnel = cupy.asarray(fresnel.astype(np.complex64))
     cupy.cuda.Device().synchronize()
-    return waves[0], slices, waves[1]
+    return Optics(grid, lens, slices, fresnel)
 
 
 def copy_rate(cupy: Any) -> float:
@@ -219,16 +236,15 @@ def event_seconds(work: Callable[[], Any], cupy: Any, repeats: int) -> float:
     return statistics.median(times[1:])
 
 
-def with_detector(
-    fused: Callable[..., Any], grid: Grid, probes: int, repeats: int, cupy: Any
-) -> dict[str, Any]:
+def with_detector(setup: Optics, positions: Any, repeats: int, cupy: Any) -> dict[str, Any]:
     """The median time of all patterns on a detector whose pixels the card sums; one run is not
     counted.
     """
-    matrices = detector.bin_matrices(grid, optics.wavelength_angstrom(ENERGY_EV), DETECTOR)
-    program = fused(None, tuple(cupy.asarray(matrix, np.float32) for matrix in matrices))
+    matrices = detector.bin_matrices(setup.grid, optics.wavelength_angstrom(ENERGY_EV), DETECTOR)
+    along_y, along_x = (cupy.asarray(matrix, np.float32) for matrix in matrices)
+    program = fused(setup, positions, None, (along_y, along_x))
     times = []
-    cbed = np.zeros((probes, len(matrices[0]), matrices[1].shape[1]), np.float32)
+    cbed = np.zeros((len(positions), len(matrices[0]), matrices[1].shape[1]), np.float32)
     for _ in range(repeats + 1):
         times.append(frame.seconds_of(partial(program, cbed)))
     rows, columns = cbed.shape[1:]
@@ -238,64 +254,77 @@ def with_detector(
 
 
 def kernels(
-    plan: KernelPlan,
-    grid: Grid,
-    lens: Array,
-    slices: Slices,
-    fresnel: Array,
-    positions: Any,
-    batch: int,
-    bandwidth: float,
-    cupy: Any,
+    plan: KernelPlan, setup: Optics, positions: Any, batch: int, bandwidth: float, cupy: Any
 ) -> list[dict[str, Any]]:
     """For each kernel, its seconds a batch, its share of the rate of a copy, registers, and bytes
     spilt a thread.
     """
     launch = fused_gpu.device_launch(plan)
-    shared = fused_gpu.operands(plan, lens, fresnel, cupy)
+    shared = fused_gpu.operands(plan, setup.lens, setup.fresnel, cupy)
     waves = cupy.ones((batch, plan.y.n, plan.pitch), np.complex64)
-    patterns = cupy.zeros((batch, *grid.shape), np.float32)
-    ramp = fused_gpu.ramps(plan, grid, cupy.asarray(np.resize(positions, (batch, 2))), cupy)
+    patterns = cupy.zeros((batch, *setup.grid.shape), np.float32)
+    at = cupy.asarray(np.resize(positions, (batch, 2)))
+    ramp = fused_gpu.ramps(plan, setup.grid, at, cupy)
     propagator = shared.propagators[0]
     arguments = {
         "enter": (waves, shared.lens, *ramp, shared.roots_y),
-        "rows": (waves, slices.transmissions[0], shared.roots_x),
+        "rows": (waves, setup.slices.transmissions[0], shared.roots_x),
         "columns": (waves, propagator, shared.roots_y),
         "leave": (waves, propagator, shared.roots_y, patterns),
     }
+    moved = dict.fromkeys(arguments, 2 * waves.nbytes)  # read and written
+    moved["enter"] = waves.nbytes
+    moved["leave"] = waves.nbytes + 4 * plan.y.kept * plan.x.kept * batch
     module = cupy.RawModule(code=fused_gpu.source(plan), options=fused_gpu.OPTIONS)
-    kept = plan.y.kept * plan.x.kept
-    moved = {
-        "enter": waves.nbytes,
-        "leave": waves.nbytes + 4 * kept * batch,
-    }  # the others read and write
-    stream = cupy.cuda.Stream(non_blocking=True)
-    cupy.cuda.Device().synchronize()
-    answers = []
+    rows = []
     for name, arrays in arguments.items():
-        with stream:  # by a graph: a launch from Python takes longer than a small batch
-            launch(name, batch, *arrays)
-            stream.begin_capture()
-            for _ in range(REPEATS):
-                launch(name, batch, *arrays)
-            graph = stream.end_capture()
-            seconds = event_seconds(partial(graph.launch, stream), cupy, 5) / REPEATS
+        seconds = kernel_seconds(partial(launch, name, batch, *arrays), cupy)
         kernel = module.get_function(name)
         row = {
             "kernel": name,
             "batch": batch,
             "seconds": seconds,
-            "of_a_copy": moved.get(name, 2 * waves.nbytes) / seconds / bandwidth,
+            "of_a_copy": moved[name] / seconds / bandwidth,
             "registers": kernel.num_regs,
             "spilt_bytes": kernel.local_size_bytes,
         }
-        answers.append(row)
-        share = f"{row['of_a_copy']:.2f} of a copy's rate"
+        rows.append(row)
         print(
-            f"{name:8} batch {batch:3} {seconds / batch * 1e6:6.2f} µs a probe, {share}, "
-            f"{row['registers']} registers"
+            f"{name:8} batch {batch:3} {seconds / batch * 1e6:6.2f} µs a probe, "
+            f"{row['of_a_copy']:.2f} of a copy's rate, {row['registers']} registers"
         )
-    return answers
+    return rows
+
+
+def kernel_seconds(launch: Callable[[], None], cupy: Any) -> float:
+    """Returns the time of a kernel. It is launched by a graph, since a launch from Python takes
+    longer than a small batch.
+    """
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        launch()
+        stream.begin_capture()
+        for _ in range(REPEATS):
+            launch()
+        graph = stream.end_capture()
+        return event_seconds(partial(graph.launch, stream), cupy, 5) / REPEATS
+
+
+def abtem_job(atoms: ase.Atoms, grid: Grid, positions: Any) -> dict[str, Any]:
+    """Returns the workload as `workers/abtem_patterns.py` takes it."""
+    return {
+        "positions": atoms.positions.tolist(),
+        "numbers": atoms.numbers.tolist(),
+        "cell": atoms.cell.lengths().tolist(),
+        "grid_shape": list(grid.shape),
+        "probes_yx": positions.tolist(),
+        "slices": SLICE_ANGSTROM,
+        "above_face_angstrom": 0.0,
+        "fft": None,
+        "energy_ev": ENERGY_EV,
+        "semiangle_mrad": SEMIANGLE_MRAD,
+    }
 
 
 def beside_abtem(job: dict[str, Any], seconds: dict[str, float], best: str) -> dict[str, Any]:
@@ -321,7 +350,7 @@ def abtem(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     command = [sys.executable]
     if importlib.util.find_spec("abtem") is None:
         command = frame.isolated(RIVAL)
-    command.append(str(frame.WORKERS / "abtem_gpu.py"))
+    command.append(str(frame.WORKERS / "abtem_patterns.py"))
     process = frame.start(command)
     answers = [frame.ask(process, job) for job in jobs]
     process.communicate()
