@@ -2,8 +2,7 @@
 memory, and the bytes of its messages.
 
     python scripts/bench/step_jax.py [configs/paper.yaml] [--compute mixed_float16 mixed_bfloat16]
-        [--format both] [--image 512] [--set KEY=VALUE] [--steps 10] [--seconds 240]
-        [--parts] [--out step_jax.json]
+        [--image 512] [--set KEY=VALUE] [--steps 10] [--seconds 240] [--parts]
 
 The step is that of `namsa-train` under JAX (forward, Huber and L2, backward, LARS and Adam), on
 random patterns. Each case runs in a process of its own, which is ended when its share of --seconds
@@ -23,12 +22,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import frame
 import step_parts
+
+if TYPE_CHECKING:
+    from train.experiment.experiment import Experiment
 
 ROOT = frame.ROOT
 MATRIX = {"gpu": 8192, "cpu": 512}  # rows of the matrices whose product is the peak
@@ -36,12 +39,27 @@ PRODUCTS = 8
 
 
 def main() -> None:
+    options = parse()
+    if options.case:
+        with tempfile.TemporaryDirectory() as cache:
+            print(json.dumps(measure(options, cache)), flush=True)
+        return
+    began = time.monotonic()
+    measured = False
+    for number, compute in enumerate(options.compute):
+        left = options.seconds - (time.monotonic() - began)
+        seconds = max(left / (len(options.compute) - number), 1.0)
+        found = {"compute": compute, **_in_process(compute, seconds)}
+        measured = measured or "step_s" in found
+        print(json.dumps(found), flush=True)
+    if not measured:
+        sys.exit(1)
+
+
+def parse() -> argparse.Namespace:
     parser = frame.parser(__doc__)
     parser.add_argument("config", nargs="?", type=Path, default=ROOT / "configs/paper.yaml")
     parser.add_argument("--compute", nargs="+", default=["mixed_float16", "mixed_bfloat16"])
-    parser.add_argument(
-        "--format", choices=("config", "channels_first", "channels_last", "both"), default="config"
-    )
     parser.add_argument(
         "--image", type=int, help="side of the image, pixels; by default the configuration's"
     )
@@ -49,35 +67,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10, help="steps that are timed")
     parser.add_argument("--seconds", type=float, default=240.0, help="for all cases together")
     parser.add_argument("--parts", action="store_true", help="the share of each part in the time")
-    parser.add_argument("--out", type=Path, help="a file for the results, JSON")
     parser.add_argument("--case", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.case:
-        print(json.dumps(measure(options)), flush=True)
-        return
-    formats = ("channels_first", "channels_last") if options.format == "both" else (options.format,)
-    cases = [(compute, order) for order in formats for compute in options.compute]
-    began = time.monotonic()
-    results = []
-    for number, (compute, order) in enumerate(cases):
-        left = (options.seconds - (time.monotonic() - began)) / (len(cases) - number)
-        result = {
-            "compute": compute,
-            "format": order,
-            **_in_process(compute, order, max(left, 1.0)),
-        }
-        results.append(result)
-        print(json.dumps(result), flush=True)
-        if options.out:
-            options.out.write_text(
-                json.dumps({"config": str(options.config), "cases": results}, indent=1)
-            )
-    if not any("step_s" in result for result in results):
-        sys.exit(1)
+    return parser.parse_args()
 
 
-def _in_process(compute: str, order: str, seconds: float) -> dict[str, Any]:
-    command = [sys.executable, __file__, *sys.argv[1:], "--case", f"{compute} {order}"]
+def _in_process(compute: str, seconds: float) -> dict[str, Any]:
+    """Returns what a process of its own measures, or why it failed."""
+    command = [sys.executable, __file__, *sys.argv[1:], "--case", compute]
     try:
         done = subprocess.run(
             command,
@@ -109,85 +105,96 @@ def last_fault(stderr: str) -> str:
     return message
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
+def measure(options: argparse.Namespace, cache: str) -> dict[str, Any]:
+    """Returns the time, the FLOP and the memory of a step; `cache` is a folder."""
     import jax
-    import numpy as np
 
-    from train.experiment.experiment import load
-    from train.input.batches import random_batch
     from train.networks import count
-    from train.optimization.loop import make_step
-    from train.optimization.optimizers import assemble
-    from train.tasks import task_of
 
-    # the step that is analysed is not compiled again to be run
-    cache = tempfile.TemporaryDirectory()
-    jax.config.update("jax_compilation_cache_dir", cache.name)
+    experiment = _experiment(options)
+    # The step that is analysed is not compiled again to be run.
+    jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    compute, order = options.case.split()
-    overrides = [*options.overrides, f"training.precision.compute={compute}"]
-    if order != "config":
-        overrides.append(f"network.data_format={order}")
-    experiment = load(options.config, overrides)
-    network = experiment.network
-    training = experiment.training
-    task = task_of(experiment)
-    if options.image:
-        shape = (network.input_shape[0], options.image, options.image)
-        network = network.model_copy(update={"input_shape": shape})
-    device = jax.local_devices()[0]
-    model, optimizer, exchange, accumulation = assemble(
-        network, 1, training, objective=task.objective
-    )
-    # a compiled function of JAX, which can be lowered
-    step: Any = make_step(model, optimizer, training, exchange, accumulation, task.objective)
-    batch = tuple(jax.device_put(array) for array in random_batch(network, training))
-    numbers = jax.numpy.float32(1e-4), jax.numpy.float32(10)
-    began = time.perf_counter()
-    lowered = step.lower(*batch, *numbers)
-    lowered_s = time.perf_counter() - began
-    executable = lowered.compile()
-    compiled_s = time.perf_counter() - began - lowered_s
+    compiled = _compiled(experiment)
     losses: list[Any] = []
-    first_s = frame.seconds_of(lambda: losses.append(step(*batch, *numbers)[0]))
-    times = []
-    for _ in range(options.steps):
-        times.append(frame.seconds_of(lambda: losses.append(step(*batch, *numbers)[0])))
-    memory = device.memory_stats() or {}
-    analysis = executable.memory_analysis()
-    flop = training.batch_size * count(network).step_flop
-    peak = _peak_flop_per_s(compute.removeprefix("mixed_"))
+
+    def run() -> None:
+        losses.append(compiled.run()[0])
+
+    first_s = frame.seconds_of(run)
+    times = [frame.seconds_of(run) for _ in range(options.steps)]
     step_s = median(times)
-    text = executable.as_text()
+    device = jax.local_devices()[0]
+    memory = device.memory_stats() or {}
+    flop = experiment.training.batch_size * count(experiment.network).step_flop
+    peak = _peak_flop_per_s(options.case.removeprefix("mixed_"))
+    text = compiled.executable.as_text()
     parts = {}
     if options.parts:
-        parts = {"parts": step_parts.shares(text, lambda: step(*batch, *numbers), options.steps)}
+        parts = {"parts": step_parts.shares(text, compiled.run, options.steps)}
     return {
         "device": device.device_kind,
-        "devices": len(jax.local_devices()),
-        "jax": jax.__version__,
-        "input_shape": list(network.input_shape),
-        "batch_size": training.batch_size,
-        "parameters": model.count_params(),
-        "weight_bytes": sum(4 * int(np.prod(v.shape)) for v in model.trainable_variables),
+        "input_shape": list(experiment.network.input_shape),
+        "parameters": compiled.parameters,
         "message_bytes": step_parts.message_bytes(text),
         **parts,
-        "lower_s": round(lowered_s, 2),
-        "compile_s": round(compiled_s, 2),
+        "compile_s": round(compiled.seconds, 2),
         "first_step_s": round(first_s, 3),
         "step_s": step_s,
-        "fastest_step_s": min(times),
         "loss": [losses[0], losses[-1]],
         "step_flop": flop,
-        "xla_flop": (executable.cost_analysis() or {}).get("flops"),
+        "xla_flop": (compiled.executable.cost_analysis() or {}).get("flops"),
         "flop_per_s": flop / step_s,
         "peak_flop_per_s": peak,
         "share_of_peak": flop / step_s / peak,
         "peak_memory_gib": memory["peak_bytes_in_use"] / 2**30 if memory else None,
-        "memory_limit_gib": memory["bytes_limit"] / 2**30 if "bytes_limit" in memory else None,
-        "step_temporary_gib": analysis.temp_size_in_bytes / 2**30 if analysis else None,
-        "state_gib": analysis.argument_size_in_bytes / 2**30 if analysis else None,
     }
+
+
+def _experiment(options: argparse.Namespace) -> "Experiment":
+    """Returns the configuration of a case, of another image if that is asked for."""
+    from train.experiment.experiment import load
+
+    overrides = [*options.overrides, f"training.precision.compute={options.case}"]
+    experiment = load(options.config, overrides)
+    if not options.image:
+        return experiment
+    shape = (experiment.network.input_shape[0], options.image, options.image)
+    smaller = experiment.network.model_copy(update={"input_shape": shape})
+    return experiment.model_copy(update={"network": smaller})
+
+
+class _Compiled(NamedTuple):
+    """A compiled step on a random batch."""
+
+    run: Callable[[], Any]  # takes a step and returns its numbers
+    executable: Any  # a `jax.stages.Compiled`
+    seconds: float  # time of the compilation
+    parameters: int  # of the network
+
+
+def _compiled(experiment: "Experiment") -> _Compiled:
+    """Builds the step of `namsa-train` and compiles it."""
+    import jax
+
+    from train.input.batches import random_batch
+    from train.optimization.loop import make_step
+    from train.optimization.optimizers import assemble
+    from train.tasks import task_of
+
+    network = experiment.network
+    training = experiment.training
+    objective = task_of(experiment).objective
+    model, optimizer, exchange, accumulation = assemble(network, 1, training, objective=objective)
+    # a compiled function of JAX, which can be lowered
+    step: Any = make_step(model, optimizer, training, exchange, accumulation, objective)
+    batch = [jax.device_put(array) for array in random_batch(network, training)]
+    arguments = (*batch, jax.numpy.float32(1e-4), jax.numpy.float32(10))
+    lowered = step.lower(*arguments)
+    began = time.perf_counter()
+    executable = lowered.compile()
+    seconds = time.perf_counter() - began
+    return _Compiled(lambda: step(*arguments), executable, seconds, model.count_params())
 
 
 def _peak_flop_per_s(dtype: str) -> float:
