@@ -14,10 +14,12 @@ perfect scan, of the faulty scan with the stated numbers alone, and with the cal
 calibration.
 """
 
+import argparse
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ import frame
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import ase
 import numpy as np
 from scipy import ndimage
 
@@ -60,10 +63,8 @@ class Faults:
     step: float = 1.0  # stated over true
     ellipse: tuple[float, float] | None = None  # ratio, direction of the major axis in degrees
     bad_pixels: bool = False
-    descan: tuple[tuple[float, float], tuple[float, float]] = (
-        (0.0, 0.0),
-        (0.0, 0.0),
-    )  # pixels over the scan
+    # pixels over the scan
+    descan: tuple[tuple[float, float], tuple[float, float]] = ((0.0, 0.0), (0.0, 0.0))
 
 
 ALL = Faults((1.5, -1.3), 7.0, 1.03, (1.05, 30.0), True, ((1.0, -0.3), (0.2, 0.6)))
@@ -77,69 +78,74 @@ EACH = {
 }
 
 
+Truth = Callable[[np.ndarray, np.ndarray], np.ndarray]  # density at rows and columns, Å
+
+
 def main() -> int:
+    options = parse()
+    import train
+
+    model = train.load_model(options.checkpoint)
+    crystals = {material.name: material.atoms for material in namsa.builtin_materials()}
+    cases = {"all": ALL}
+    if options.each:
+        cases |= EACH
+    rows = []
+    for name in options.materials:
+        atoms = crystals[name]
+        patterns, truth = simulate(atoms, options.thickness_angstrom, tuple(options.scan_shape))
+        perfect = reconstruct(record(patterns, Faults(), 0), model, Faults(), None, truth)
+        for label, faults in cases.items():
+            row = inspected(record(patterns, faults, seed=1), faults, atoms, model, truth)
+            row["lost"] = perfect - row["inspected"]
+            rows.append({"material": name, "faults": label, "perfect": perfect, **row})
+    show(rows)
+    frame.finish(options, {"ratio": max(frame.column(rows, "lost")), "rows": rows})
+    return 0
+
+
+def parse() -> argparse.Namespace:
     parser = frame.parser(__doc__)
     parser.add_argument(
         "--materials", nargs="+", default=MATERIALS, metavar="NAME", help="built-in crystals"
     )
     parser.add_argument("--thickness-angstrom", type=float, default=50.0)
     parser.add_argument(
-        "--scan-shape",
-        type=int,
-        nargs=2,
-        default=SCAN,
-        metavar=("Y", "X"),
-        help=f"positions; default: {SCAN[0]} {SCAN[1]}",
+        "--scan-shape", type=int, nargs=2, default=SCAN, metavar=("Y", "X"), help="positions"
     )
     parser.add_argument("--checkpoint", default="200kv-20mrad-reality", metavar="NAME")
     parser.add_argument("--each", action="store_true", help="each fault alone, too")
-    options = parser.parse_args()
-    import train
+    return parser.parse_args()
 
-    model = train.load_model(options.checkpoint)
-    crystals = {}
-    for material in namsa.builtin_materials():
-        crystals[material.name] = material
-    table = frame.table(
-        "material", "faults", "perfect", "faulty", "inspected", "lost", "inspect, s"
-    )
-    rows: list[dict[str, Any]] = []
-    for name in options.materials:
-        atoms = crystals[name].atoms
-        patterns, truth = simulate(atoms, options.thickness_angstrom, tuple(options.scan_shape))
-        perfect = reconstruct(record(patterns, Faults(), 0), model, Faults(), None, truth)
-        for label, faults in {"all": ALL, **(EACH if options.each else {})}.items():
-            scan = record(patterns, faults, seed=1)
-            faulty = reconstruct(scan, model, faults, None, truth)
-            started = time.perf_counter()
-            inspection = namsa.inspect(scan, crystal=atoms, **stated(faults))
-            seconds = time.perf_counter() - started
-            inspected = reconstruct(scan, model, faults, inspection, truth)
-            calibration = {}
-            for key in MEASURED:
-                calibration[key] = inspection.calibration.value(key)
-            rows.append(
-                {
-                    "material": name,
-                    "faults": label,
-                    "perfect": perfect,
-                    "faulty": faulty,
-                    "inspected": inspected,
-                    "lost": perfect - inspected,
-                    "seconds": seconds,
-                    "calibration": calibration,
-                }
-            )
-            numbers = (perfect, faulty, inspected, perfect - inspected)
-            table.add_row(name, label, *(f"{value:.3f}" for value in numbers), f"{seconds:.1f}")
+
+def inspected(
+    scan: np.ndarray, faults: Faults, atoms: ase.Atoms, model: Any, truth: Truth
+) -> dict[str, Any]:
+    """Returns the SSIM of a scan with faults, without and with its inspection."""
+    faulty = reconstruct(scan, model, faults, None, truth)
+    started = time.perf_counter()
+    inspection = namsa.inspect(scan, crystal=atoms, **stated(faults))
+    seconds = time.perf_counter() - started
+    return {
+        "faulty": faulty,
+        "inspected": reconstruct(scan, model, faults, inspection, truth),
+        "seconds": seconds,
+        "calibration": {key: inspection.calibration.value(key) for key in MEASURED},
+    }
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    names = ("perfect", "faulty", "inspected", "lost")
+    table = frame.table("material", "faults", *names, "inspect, s")
+    for row in rows:
+        ssims = [f"{row[name]:.3f}" for name in names]
+        table.add_row(row["material"], row["faults"], *ssims, f"{row['seconds']:.1f}")
     frame.show(table)
-    frame.finish(options, {"ratio": max(frame.column(rows, "lost")), "rows": rows})
-    return 0
 
 
 def simulate(
-    atoms: Any, thickness_angstrom: float, scan_shape: tuple[int, int]
-) -> tuple[np.ndarray, Any]:
+    atoms: ase.Atoms, thickness_angstrom: float, scan_shape: tuple[int, int]
+) -> tuple[np.ndarray, Truth]:
     """Returns patterns (sy, sx, SOURCE, SOURCE), and the true density as a function of rows and
     columns in Å.
     """
@@ -147,19 +153,19 @@ def simulate(
         atoms, zone_axis=(0, 0, 1), lateral_angstrom=(26, 26), thickness_angstrom=thickness_angstrom
     ).atoms
     lx, ly, _ = cell.cell.lengths()
-    shape = tuple(int(np.ceil(length / 0.13 / 4)) * 4 for length in (ly, lx))
+    grid_y, grid_x = (int(np.ceil(length / 0.13 / 4)) * 4 for length in (ly, lx))
+    grid = Grid((grid_y, grid_x), (ly, lx))
     y, x = (np.arange(n) * STEP for n in scan_shape)
     positions = np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
     sample = namsa.simulate(
         cell,
         energy_ev=ENERGY_EV,
         semiangle_mrad=SEMIANGLE_MRAD,
-        grid_shape=(shape[0], shape[1]),
+        grid_shape=grid.shape,
         positions_angstrom=positions,
         scan_shape=scan_shape,
         detector=Detector(shape=(SOURCE, SOURCE), pixel_mrad=PIXEL_MRAD),
     )
-    grid = Grid((shape[0], shape[1]), (ly, lx))
     coefficients = density_target.band_limited(sample.density.astype(np.float64), grid, MAX_Q)
     patterns = sample.cbed.reshape(*scan_shape, SOURCE, SOURCE)
     return patterns, lambda y, x: density_target.at_positions(coefficients, grid, y, x)
@@ -206,7 +212,7 @@ def stated(faults: Faults) -> dict[str, Any]:
 
 
 def reconstruct(
-    scan: np.ndarray, model: Any, faults: Faults, inspection: namsa.Inspection | None, truth: Any
+    scan: np.ndarray, model: Any, faults: Faults, inspection: namsa.Inspection | None, truth: Truth
 ) -> float:
     """Returns the SSIM of a reconstruction against the truth at the positions that it claims."""
     import train
