@@ -1,12 +1,9 @@
 """Memory that a step takes of a sample on one rank, and of its parts on two and four.
 
-    scripts/uv run python scripts/bench/divided_memory.py [--rows 768] [--ways 1 2 4] [--volumes]
-    [--limit] [--json]
+    scripts/uv run python scripts/bench/divided_memory.py [--rows 768] [--ways 1 2 4] [--json]
 
 Of each rank, what the first step adds to its largest resident memory, MiB; the largest of all
-ranks. With --limit, one rank and four ranks then train in control groups of Linux, as root. Each
-has the mean of what both have taken: one rank must fail, and four must not. "ratio" is the memory
-of the most ways over that of one.
+ranks. "ratio" is the memory of the most ways over that of one.
 """
 
 import argparse
@@ -14,23 +11,16 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import frame
 
 
 def main() -> int:
     options = parse()
-    kind = "cosmoflow" if options.volumes else "fcdensenet"
     numbers: dict[int, dict[str, float]] = {}
     for ways in options.ways:
-        measured = run(kind, options.rows, ways)
-        assert measured is not None  # only with a limit a rank may fail
-        numbers[ways] = measured
+        numbers[ways] = run(options.rows, ways)
     table = frame.table("ways", "activations, MiB", "step, MiB", "of one")
     one_mib = numbers[1]["step_mib"]
     for ways, row in numbers.items():
@@ -39,16 +29,8 @@ def main() -> int:
             str(ways), f"{row['kept_mib']:.0f}", f"{step_mib:.0f}", f"{step_mib / one_mib:.2f}"
         )
     frame.show(table)
-    most = max(options.ways)
-    most_mib = numbers[most]["step_mib"]
-    result: dict[str, Any] = {"found": numbers, "ratio": most_mib / one_mib}
-    if options.limit:
-        limit = round((one_mib + most_mib) / 2)
-        trained = {ways: run(kind, options.rows, ways, limit) is not None for ways in (1, most)}
-        for ways, well in trained.items():
-            print(f"{ways} ranks with {limit} MiB: {'trained' if well else 'failed'}")
-        result |= {"limit_mib": limit, "trained": trained}
-    frame.finish(options, result)
+    most_mib = numbers[max(options.ways)]["step_mib"]
+    frame.finish(options, {"found": numbers, "ratio": most_mib / one_mib})
     return 0
 
 
@@ -58,65 +40,29 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--ways", type=int, nargs="+", default=[1, 2, 4], help="1 among them, and more"
     )
-    parser.add_argument(
-        "--volumes", action="store_true", help="of CosmoFlow, with as many rows along each axis"
-    )
-    parser.add_argument("--limit", action="store_true", help="train with limited memory, too")
     return parser.parse_args()
 
 
-@contextmanager
-def limited(mib: int) -> Iterator[Path]:
-    """A control group whose processes get `mib` MiB."""
-    parent = Path("/sys/fs/cgroup/memory")
-    name = "memory.limit_in_bytes"
-    if not parent.exists():
-        parent = Path("/sys/fs/cgroup")
-        name = "memory.max"
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="divided_", dir=parent))
-        (folder / name).write_text(str(mib * 2**20))
-    except OSError as error:
-        raise SystemExit(
-            f"cannot limit the memory of processes ({error}): run as root, or without --limit"
-        ) from None
-    try:
-        yield folder
-    finally:
-        folder.rmdir()
-
-
-def run(kind: str, rows: int, ways: int, limit: int = 0) -> dict[str, float] | None:
-    """The largest numbers of all ranks; `None` if a rank with a limit has failed."""
-    with ExitStack() as stack:
-        groups = [stack.enter_context(limited(limit)) for _ in range(ways)] if limit else []
-        words = [
-            sys.executable,
-            frame.WORKERS / "divided_memory_rank.py",
-            kind,
-            ways,
-            rows,
-            *groups,
-        ]
-        if ways > 1:
-            words = [Path(sys.executable).with_name("horovodrun"), "-np", ways, "--gloo", *words]
-        settings = os.environ | {"PYTHONPATH": str(frame.ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        ended = subprocess.run(
-            list(map(str, words)),
-            env=settings,
-            capture_output=True,
-            text=True,
-            timeout=3600,
-            check=False,
-        )
-    if ended.returncode and not limit:
-        raise SystemExit(ended.stdout + ended.stderr)
+def run(rows: int, ways: int) -> dict[str, float]:
+    """Returns the largest numbers of all ranks."""
+    words = [sys.executable, frame.WORKERS / "divided_memory_rank.py", ways, rows]
+    if ways > 1:
+        words = [Path(sys.executable).with_name("horovodrun"), "-np", ways, "--gloo", *words]
+    settings = os.environ | {"PYTHONPATH": str(frame.ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    ended = subprocess.run(
+        list(map(str, words)),
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        check=False,
+    )
     ranks = []
     for text in ended.stdout.splitlines():
         if '{"step_mib"' in text:
             ranks.append(json.loads(text[text.index("{") :]))
     if ended.returncode or len(ranks) < ways:
-        return None
+        raise SystemExit(ended.stdout + ended.stderr)
     largest = {}
     for key in ranks[0]:
         largest[key] = max(frame.column(ranks, key))
