@@ -1,9 +1,8 @@
 """Reads a file with py4DSTEM and HyperSpy for readers.py, in an environment of its own, since both
 are GPL.
 
-Reads one JSON job per line ("path", "dpc": where to write a deflection image, or null) and answers
-each with one JSON line: for each reader its version and, by array, the shape and the names, units,
-scales and offsets of the axes.
+Reads the path of a file per line and answers each with one JSON line: for each reader its version
+and, by array, the shape and the names, units, scales and offsets of the axes.
 """
 
 import json
@@ -21,28 +20,23 @@ import py4DSTEM
 warnings.simplefilter("ignore")
 
 
-def run(job: dict[str, Any]) -> dict[str, Any]:
+def run(path: str) -> dict[str, Any]:
     return {
-        "py4DSTEM": {
-            "version": version("py4dstem"),
-            "trees": with_py4dstem(job["path"], job["dpc"]),
-        },
-        "HyperSpy": {"version": version("hyperspy"), "trees": with_hyperspy(job["path"])},
+        "py4DSTEM": {"version": version("py4dstem"), "trees": with_py4dstem(path)},
+        "HyperSpy": {"version": version("hyperspy"), "trees": with_hyperspy(path)},
     }
 
 
-def with_py4dstem(path: str, dpc: str | None) -> dict[str, Any]:
-    tree = py4DSTEM.read(path)  # one tree, or the list of their names
-    if isinstance(tree, list):
-        roots = [py4DSTEM.read(path, datapath=name) for name in tree]
+def with_py4dstem(path: str) -> dict[str, Any]:
+    found = py4DSTEM.read(path)  # one tree, or the list of their names
+    if isinstance(found, list):
+        roots = [py4DSTEM.read(path, datapath=name) for name in found]
     else:
         roots = [tree]
     trees = {}
     for root in roots:
         arrays = {name: root.tree(name) for name in ("cbed", "density", "projected_potential")}
         trees[root.name] = {name: py4dstem_array(array) for name, array in arrays.items()}
-        if isinstance(arrays["cbed"], py4DSTEM.DataCube) and dpc:
-            np.savez(dpc, **dpc_images(arrays["cbed"]))
     return trees
 
 
@@ -69,29 +63,6 @@ def py4dstem_array(array: Any) -> dict[str, Any]:
             "semiangle_pixels": float(calibration.get_probe_semiangle()),
         }
     return seen
-
-
-def dpc_images(cube: Any) -> dict[str, np.ndarray]:
-    """py4DSTEM's own bright field, deflections and phase, from nothing but the file's
-    calibration.
-    """
-    calibration = cube.calibration
-    disk = (calibration.get_origin(), calibration.get_probe_semiangle())
-    bright = cube.get_virtual_image(mode="circle", geometry=disk, name="bright", verbose=False)
-    reconstruction = py4DSTEM.process.phase.DPC(datacube=cube, energy=200e3, verbose=False)
-    reconstruction.preprocess(
-        force_com_rotation=0,
-        force_com_transpose=False,
-        plot_center_of_mass=False,
-        plot_rotation=False,
-    )
-    reconstruction.reconstruct(progress_bar=False)
-    return {
-        "bright_field": bright.data,
-        "deflection_y": reconstruction._com_measured_x,  # py4DSTEM's x is an array's first axis
-        "deflection_x": reconstruction._com_measured_y,
-        "phase": reconstruction.object_phase,
-    }
 
 
 def with_hyperspy(path: str) -> dict[str, Any]:
@@ -123,5 +94,5 @@ def with_hyperspy(path: str) -> dict[str, Any]:
 if __name__ == "__main__":
     for line in sys.stdin:
         with redirect_stdout(sys.stderr):
-            answer = run(json.loads(line))
+            answer = run(line.strip())
         print(json.dumps(answer), flush=True)
