@@ -31,9 +31,10 @@ import ase
 import ase.build
 import h5py
 import numpy as np
+import reality_specimens
 from ase.spacegroup import crystal
 from reality_cases import PIXEL_MRAD, STEP, VIBRATION, Condition
-from reality_specimens import perovskite, reordered, repeated
+from reality_specimens import reordered, repeated
 from specimen_cases import KINDS, LATERAL, Drawn, draw, film
 from specimen_scans import path_of, write
 from specimens import numbers
@@ -59,7 +60,7 @@ class Case(NamedTuple):
 
 def titanate(thickness: float) -> Drawn:
     """Returns SrTiO3 along [001]."""
-    atoms = repeated(perovskite("Sr", "Ti", "O", 3.905), thickness, LATERAL)
+    atoms = reality_specimens.titanate(thickness, LATERAL)
     return Drawn(f"titanate-{thickness:g}", "SrTiO3", atoms, atoms.cell.lengths()[2], CONDITION)
 
 

@@ -38,6 +38,8 @@ TESTS = (
     f"{STEPS}/test_gpu_jax.py",
     f"{STEPS}/test_gpu_steps.py",
 )
+PACKAGES = ("numpy", "scipy", "jax", "keras", "pydantic", "cupy-cuda13x")
+PACKAGES += ("nvidia-cuda-nvrtc", "nvidia-cufft")
 SLOWER = 6  # than a machine with a card are two processors that other work shares
 NO_DEVICE = 2  # exit code of a part that needs a GPU where there is none
 # JAX shares the card with CuPy, and compiles nothing twice in a run; {cache} is a temporary folder.
@@ -241,13 +243,7 @@ def run(part: Part, seconds: float, log: TextIO, out: Path, cache: str) -> dict[
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # what the part may have left running
     took = time.monotonic() - start
-    words = {
-        0: "well",
-        NO_DEVICE: "no device",
-        124: "out of time",
-        137: "out of time",
-        -9: "out of time",
-    }
+    words = {0: "well", NO_DEVICE: "no device"} | dict.fromkeys((124, 137, -9), "out of time")
     ended = words.get(code, f"with exit {code}")
     result = answers if part.cases else answers[-1] if answers else None
     return {"ended": ended, "seconds": round(took, 1), "result": result}
@@ -305,22 +301,12 @@ def machine() -> dict[str, Any]:
     except FileNotFoundError:
         gpu = "no nvidia-smi"
     versions = {}
-    for name in (
-        "numpy",
-        "scipy",
-        "cupy-cuda13x",
-        "jax",
-        "keras",
-        "nvidia-cuda-nvrtc",
-        "nvidia-cufft",
-        "pydantic",
-    ):
+    for name in PACKAGES:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = "none"
     from namsa.base.version import __version__
-    from namsa.engines import fused_library
 
     return {
         "gpu": gpu.splitlines(),
@@ -328,7 +314,6 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "namsa": __version__,
         "versions": versions,
-        "vector_bytes": fused_library.vector_bytes(),
     }
 
 

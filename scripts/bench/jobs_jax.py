@@ -88,11 +88,8 @@ def quickstart(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "start_s": facts["seconds"] - result["steps_s"],
         "evaluation_and_report_s": job.seconds() - facts["seconds"],
         "samples": len(evaluation["samples"]),
-        "training_samples": facts["training_samples"],
-        "device": facts["device"],
         "mean": evaluation["mean"],
         "mean_predictor": evaluation["mean_predictor"],
-        "report_bytes": (run / "report.html").stat().st_size,
         "ratio": evaluation["mean"]["ssim"] / evaluation["mean_predictor"]["ssim"],
     }
 
@@ -125,7 +122,6 @@ def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         **of_steps(steps),
         "first_losses": statistics.mean(losses[:tenth]) if losses else None,
         "last_losses": statistics.mean(losses[-tenth:]) if losses else None,
-        "loss_of_epochs": [statistics.mean(group) for group in by_epoch(steps)],
         "simulated": sum(step.get("simulated", 0) for step in steps),
         "waited_for_simulator_s": sum(step.get("simulator_wait_s", 0) for step in steps),
         "validations": validations,
@@ -140,10 +136,9 @@ def source_of(rates: Path | None, seconds: float) -> dict[str, Any]:
     that is there.
     """
     source = {"kind": "simulate", "reuse": 4, "memory_gib": 8, "baseline_samples": 20}
+    found = None
     if rates and rates.exists():
-        rates_result = (json.loads(rates.read_text()).get("source") or {}).get("result")
-    else:
-        rates_result = None
+        found = (json.loads(rates.read_text()).get("source") or {}).get("result")
     drawn = 80  # samples of an epoch; ten of a specimen
     if rates_result:
         best = max(rates_result["rows"], key=lambda row: row["samples_per_s"])
@@ -178,14 +173,6 @@ def rows(path: Path) -> list[dict[str, Any]]:
     if path.exists():
         return frame.json_lines(path.read_text())
     return []
-
-
-def by_epoch(steps: list[dict[str, Any]]) -> list[list[float]]:
-    """Returns the losses of each epoch."""
-    losses: dict[int, list[float]] = {}
-    for step in steps:
-        losses.setdefault(step["epoch"], []).append(step["loss"])
-    return [losses[epoch] for epoch in sorted(losses)]
 
 
 def of_steps(steps: list[dict[str, Any]]) -> dict[str, Any]:

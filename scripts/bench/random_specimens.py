@@ -91,21 +91,25 @@ def compare(rng: np.random.Generator, kind: str, options: argparse.Namespace) ->
         "stated": evidence["error"],
         "measurement_s": seconds,
     }
-    added = ""
     if options.run:
         begin = time.process_time()
         plan.run()
         row["run_s"] = time.process_time() - begin
-        added = f" {seconds / row['run_s']:.0%} |"
+    show(row)
+    return row
+
+
+def show(row: dict[str, Any]) -> None:
+    """Prints the row of a table in Markdown."""
+    added = f" {row['measurement_s'] / row['run_s']:.0%} |" if "run_s" in row else ""
     print(
-        f"| {row['specimen']} | {beam['energy_ev'] / 1e3:.0f}, {beam['semiangle_mrad']:.1f}, "
-        f"{beam['reach_mrad']:.0f} | {row['tilts_mrad'][0]:.0f}, {row['tilts_mrad'][1]:.0f} | "
+        f"| {row['specimen']} | {row['energy_ev'] / 1e3:.0f}, {row['semiangle_mrad']:.1f}, "
+        f"{row['reach_mrad']:.0f} | {row['tilts_mrad'][0]:.0f}, {row['tilts_mrad'][1]:.0f} | "
         f"{row['pixel_angstrom']:.4f} | {row['slices']} | {row['error']:.2%} | "
         f"{row['worst_pattern']:.2%} | {row['basis']}, {row['stated']:.2%} | "
         f"{row['error_of_model']:.2%} |{added}",
         flush=True,
     )
-    return row
 
 
 def microscope(rng: np.random.Generator) -> dict[str, Any]:

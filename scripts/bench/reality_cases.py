@@ -74,6 +74,7 @@ class Case:
 
 VIBRATION = 0.08  # Å
 TILT = (3.0, 4.0)  # 5 mrad
+NOISY = Condition(vibration=VIBRATION, source=0.8, dose=1e4)
 CASES = (
     Case("srtio3-50", "SrTiO3", 50),
     Case("srtio3-35", "SrTiO3", 35),
@@ -92,22 +93,10 @@ CASES = (
     Case("vibration", "SrTiO3", 50, Condition(vibration=VIBRATION)),
     Case("tilt", "SrTiO3", 50, Condition(tilt=TILT)),
     Case("tilt-gold", "Au", 50, Condition(tilt=TILT)),
-    Case("noisy", "SrTiO3", 50, Condition(vibration=VIBRATION, source=0.8, dose=1e4)),
-    Case(
-        "noisy-tilt", "SrTiO3", 50, Condition(vibration=VIBRATION, source=0.8, dose=1e4, tilt=TILT)
-    ),
-    Case(
-        "noisy-focus",
-        "SrTiO3",
-        50,
-        Condition(vibration=VIBRATION, source=0.8, dose=1e4, defocus=30),
-    ),
-    Case(
-        "noisy-gaas",
-        "GaAs",
-        100,
-        Condition(vibration=VIBRATION, source=0.7, dose=1e4, defocus=-40, astigmatism=10),
-    ),
+    Case("noisy", "SrTiO3", 50, NOISY),
+    Case("noisy-tilt", "SrTiO3", 50, replace(NOISY, tilt=TILT)),
+    Case("noisy-focus", "SrTiO3", 50, replace(NOISY, defocus=30)),
+    Case("noisy-gaas", "GaAs", 100, replace(NOISY, source=0.7, defocus=-40, astigmatism=10)),
     Case("check-caf2", "CaF2", 45),
     Case("check-caf2-underfocus", "CaF2", 45, Condition(defocus=70)),
     Case("check-caf2-noisy", "CaF2", 45, Condition(source=1.0, dose=5e4, astigmatism=10)),
@@ -132,12 +121,7 @@ CASES = (
     Case("last-halide-noisy", "CsPbBr3", 70, Condition(source=0.7, dose=3e4, defocus=-30)),
     Case("last-halide-tilt", "CsPbBr3", 70, Condition(tilt=(-2.0, 6.0))),
     Case("fresh-aluminate", "LaAlO3", 60),
-    Case(
-        "fresh-aluminate-noisy",
-        "LaAlO3",
-        60,
-        Condition(vibration=VIBRATION, source=0.7, dose=2e4, defocus=40),
-    ),
+    Case("fresh-aluminate-noisy", "LaAlO3", 60, replace(NOISY, source=0.7, dose=2e4, defocus=40)),
     Case("fresh-aluminate-tilt", "LaAlO3", 60, Condition(tilt=(-4.0, 3.0))),
     Case("fresh-edge", "LaAlO3, edge", 40),
     Case("fresh-telluride", "PbTe", 80),

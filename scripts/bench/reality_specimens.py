@@ -14,13 +14,6 @@ GOLD = 4.078  # Å, edge of its cell
 BOND = 1.5  # Å; atoms that a boundary brings closer are one
 
 
-def formulas_of(specimen: str) -> list[str]:
-    """Returns the formulas of the crystals of a specimen by its name in `SPECIMENS`."""
-    crystals = specimen.partition(",")[0]  # what follows says which defects it has
-    crystals = crystals.replace("amorphous ", "").replace("carbon", "C").replace(" on ", "/")
-    return [name.partition(" ")[0] for name in crystals.split("/")]
-
-
 def perovskite(a: str, b: str, x: str, edge: float) -> ase.Atoms:
     """Returns the cubic perovskite ABX3, its edge in Å."""
     half = 0.5
@@ -176,7 +169,6 @@ SPECIMENS: dict[str, Callable[[float], ase.Atoms]] = {
     "CaF2": cubic("CaF2", "fluorite", 5.463),
     "Cu": cubic("Cu", "fcc", 3.615),
     "TiO2": rutile,
-    "InP": cubic("InP", "zincblende", 5.869),
     "InAs": cubic("InAs", "zincblende", 6.058),
     "amorphous Si": amorphous_silicon,
     "MgO": cubic("MgO", "rocksalt", 4.212),

@@ -66,9 +66,8 @@ def main() -> None:
             for ranks in options.ranks:
                 results.append(measure(python, shim, workload, ranks, options))
                 show(results[-1])
-    summary = summarise(results, options)
-    print("\n" + "\n".join(summary["says"]))
-    frame.finish(options, summary | {"results": results})
+    print()
+    frame.finish(options, summarise(results, options) | {"results": results})
 
 
 def parse() -> argparse.Namespace:
@@ -167,14 +166,9 @@ def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[st
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
     command = [python.with_name("mpiexec"), "-n", ranks, "--oversubscribe", "--bind-to", "none"]
-    command += [
-        "--mca",
-        "mpi_yield_when_idle",
-        1,
-        "-x",
-        f"LD_PRELOAD={shim}",
-        *["-x", "PMPI_SLEEP=1"] * crowded,
-    ]
+    command += ["--mca", "mpi_yield_when_idle", 1, "-x", f"LD_PRELOAD={shim}"]
+    if crowded:
+        command += ["-x", "PMPI_SLEEP=1"]
     command += [python, WORKER, json.dumps(job)]
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -191,42 +185,32 @@ def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[st
 
 def show(result: dict[str, Any]) -> None:
     print(f"\n{WORKLOADS[result['workload']]}, {result['ranks']} ranks, a step:")
-    titles = (
-        "gathered",
-        "messages",
-        "coordinator",
-        "packing",
-        "unpacking",
-        "data ops",
-        "data",
-        "step",
-        "(rounds)",
-    )
-    print(f"{'':9}" + "".join(f"{title:>12}" for title in titles))
+    titles = ("gathered, B", "messages", "coordinator", "packing", "unpacking", "data ops")
+    table = frame.table("times in ms", *titles, "data, MB", "step", "rounds")
     for name, n in result["arms"].items():
-        times = ""
-        for kind in ("control", "pack", "unpack"):
-            times += f"{n[f'{kind}_ns'] / 1e6:9.2f} ms"
-        steps_ms = []
-        for numbers in result["rounds"][name]:
-            steps_ms.append(1e3 * numbers["step_s"])
-        control = f"{n['gather_bytes']:10.0f} B{n['control_calls']:12.1f}"
-        data = f"{n['data_calls']:12.1f}{n['data_bytes'] / 1e6:9.1f} MB"
-        step = f"{1e3 * n['step_s']:9.1f} ms   {min(steps_ms):.1f} to {max(steps_ms):.1f}"
-        print(f"{name:9}{control}{times}{data}{step}", flush=True)
+        times = [f"{n[f'{kind}_ns'] / 1e6:.2f}" for kind in ("control", "pack", "unpack")]
+        steps_ms = [1e3 * seconds for seconds in frame.column(result["rounds"][name], "step_s")]
+        table.add_row(
+            name,
+            f"{n['gather_bytes']:.0f}",
+            f"{n['control_calls']:.1f}",
+            *times,
+            f"{n['data_calls']:.1f}",
+            f"{n['data_bytes'] / 1e6:.1f}",
+            f"{1e3 * n['step_s']:.1f}",
+            f"{min(steps_ms):.1f} to {max(steps_ms):.1f}",
+        )
+    frame.show(table)
     if result["workload"] != "network":
         shown = []
         for name, n in result["arms"].items():
             shown.append(f"{name} {1e3 * n['step_s'] - result['step_ms']:.1f} ms")
-        print(
-            f"of a step, beyond the emulated {result['step_ms']:g} ms: {', '.join(shown)}",
-            flush=True,
-        )
+        print(f"of a step, beyond the emulated {result['step_ms']:g} ms: {', '.join(shown)}")
 
 
 def summarise(results: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
-    """`ratio`: coordinator CPU of the first arm over that of the last, first workload, most
-    ranks.
+    """Prints and returns the ratios. `ratio`: coordinator CPU of the first arm over that of the
+    last, first workload, most ranks.
     """
     *others, last = options.arms
 
@@ -234,26 +218,20 @@ def summarise(results: list[dict[str, Any]], options: argparse.Namespace) -> dic
         pairs = zip(result["rounds"][arm], result["rounds"][last], strict=True)
         return statistics.median(a[key] / b[key] for a, b in pairs)
 
-    says = []
     ratios: dict[str, dict[str, dict[str, float]]] = {}
     for result in results:
-        name = f"{result['workload']} {result['ranks']}"
-        ratios[name] = {}
+        ratios_of_arms = ratios.setdefault(f"{result['workload']} {result['ranks']}", {})
         for arm in others:
-            ratios[name][arm] = {
-                "coordinator": ratio(result, arm, "control_ns"),
-                "step": ratio(result, arm, "step_s"),
-            }
-        for arm, row in ratios[name].items():
-            says.append(
+            coordinator = ratio(result, arm, "control_ns")
+            step = ratio(result, arm, "step_s")
+            ratios_of_arms[arm] = {"coordinator": coordinator, "step": step}
+            print(
                 f"{WORKLOADS[result['workload']]}, {result['ranks']} ranks, {arm} over {last}: "
-                f"coordinator {row['coordinator']:.1f} times, step {row['step']:.2f} times"
+                f"coordinator {coordinator:.1f} times, step {step:.2f} times"
             )
-    most = max(
-        (result for result in results if result["workload"] == results[0]["workload"]),
-        key=lambda r: r["ranks"],
-    )
-    return {"ratio": ratio(most, options.arms[0], "control_ns"), "ratios": ratios, "says": says}
+    of_first = [result for result in results if result["workload"] == results[0]["workload"]]
+    most = max(of_first, key=lambda result: result["ranks"])
+    return {"ratio": ratio(most, options.arms[0], "control_ns"), "ratios": ratios}
 
 
 if __name__ == "__main__":

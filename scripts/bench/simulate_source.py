@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,28 +57,18 @@ def main() -> None:
     for workers in options.workers:
         rows.append(measure(experiment, draws, workers, on_host, options.seconds))
     show(rows, draws)
-    rates = []
-    for row in rows:
-        rates.append(row["samples_per_s"])
-    facts = {
+    rates = frame.column(rows, "samples_per_s")
+    result = {
+        "ratio": max(rates) / max(rates[0], 1e-9),
         "config": str(options.config),
         "overrides": options.overrides,
         "backend": "cpu" if on_host else "gpu",
-    }
-    patterns = {
         "patterns_of_sample": experiment.pattern_shape(),
         "samples_of_specimen": draws.samples_per_specimen,
+        "list_s": list_s,
+        "rows": rows,
     }
-    frame.finish(
-        options,
-        {
-            "ratio": max(rates) / max(rates[0], 1e-9),
-            **facts,
-            **patterns,
-            "list_s": list_s,
-            "rows": rows,
-        },
-    )
+    frame.finish(options, result)
 
 
 def parse() -> argparse.Namespace:
@@ -99,25 +90,11 @@ def measure(
     """Returns the rate of so many workers."""
     per_specimen = draws.samples_per_specimen
     failures = list[DrawFailure]()
-    order = Order(
-        experiment.seed,
-        0,
-        1,
-        1,
-        specimens=10**7,
-        per_specimen=per_specimen,
-        window=per_specimen,
-        reuse=1,
-    )
+    numbers = {"specimens": 10**7, "per_specimen": per_specimen, "window": per_specimen}
+    order = Order(experiment.seed, 0, 1, 1, **numbers, reuse=1)
     ring = Ring(order, MEMORY)
-    cores = sorted(usable_cores())
     began = time.perf_counter()
-    makers: list[InProcess | InThread] = []
-    for index in range(workers):
-        core = cores[-1 - index % len(cores)] if on_host else None
-        makers.append(InProcess(draws, core, 0))
-    if not makers:
-        makers.append(InThread(draws))
+    makers = makers_of(draws, workers, on_host)
     simulator = Simulator(makers, order.draws(), ring, failures.append)
     first = threading.Event()
     ended = threading.Event()
@@ -130,7 +107,8 @@ def measure(
         simulator.numbers()
         counted = time.perf_counter()
         ended.wait(seconds)
-        (made, busy_s), wall_s = simulator.numbers(), time.perf_counter() - counted
+        made, busy_s = simulator.numbers()
+        wall_s = time.perf_counter() - counted
     finally:
         simulator.close()
         reader.join()
@@ -144,6 +122,18 @@ def measure(
         "error": "" if isinstance(ring.failure, NoMoreSamples) else str(ring.failure),
         "most_mib": ring.most_bytes / 2**20,
     }
+
+
+def makers_of(draws: SpecimenDraws, workers: int, on_host: bool) -> Sequence[InProcess | InThread]:
+    """Returns so many processes that simulate, each on one core; for none a thread."""
+    if not workers:
+        return [InThread(draws)]
+    cores = sorted(usable_cores())
+    makers = []
+    for index in range(workers):
+        core = cores[-1 - index % len(cores)] if on_host else None
+        makers.append(InProcess(draws, core, 0))
+    return makers
 
 
 def read(ring: Ring, first: threading.Event, ended: threading.Event) -> None:

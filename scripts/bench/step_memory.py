@@ -50,10 +50,12 @@ def main() -> int:
     for config, size, compute in product(
         options.configs, options.batch_sizes or [0], options.compute or [""]
     ):
-        words = [f"training.batch_size={size}"] * bool(size) + [
-            f"training.precision.compute={compute}"
-        ] * bool(compute)
-        experiment = load(config, [*options.overrides, *words])
+        words = [*options.overrides]
+        if size:
+            words.append(f"training.batch_size={size}")
+        if compute:
+            words.append(f"training.precision.compute={compute}")
+        experiment = load(config, words)
         rows.append(compared(experiment) | {"config": config.stem})
         show(rows[-1])
     ratio = max((row["ratio"] for row in rows), key=lambda ratio: abs(math.log(ratio)))
@@ -87,9 +89,7 @@ def measured_bytes(experiment: Experiment, device: str = "CPU:0") -> int:
     step = make_step(model, optimizer, training, exchange, accumulation, task.objective)
     x, y = random_batch(experiment.network, training, experiment.images_per_sample())
     batch = x, task.random_target((x, y))
-    numbers = []
-    for number in (0.0, 10.0):
-        numbers.append(ops.convert_to_tensor(number, "float32"))
+    numbers = [ops.convert_to_tensor(number, "float32") for number in (0.0, 10.0)]
     added = []
     for _ in range(STEPS):
         tf.config.experimental.reset_memory_stats(device)
