@@ -35,7 +35,7 @@ class SectionType(ModelMetaclass):
     tree.
     """
 
-    def __call__(cls, *args: Any, **values: Any) -> Any:
+    def __call__(cls, *args: object, **values: object) -> Any:
         try:
             return super().__call__(*args, **values)
         except ValidationError as error:

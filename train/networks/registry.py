@@ -155,7 +155,7 @@ def _build_other(config: Network, seed: int | None, split: PartSplit | None) -> 
 
     from .keras_layers import KerasNetworkLayers
 
-    layers: Any = None
+    layers: object
     if split is None:
         layers = KerasNetworkLayers(config.input_shape, config.data_format, seed)
     else:

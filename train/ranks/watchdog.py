@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeVar
 
 from .datagrams import (
     FAILED,
@@ -37,6 +37,7 @@ from .datagrams import (
 from .stalls import IDLE, READING, STEPPING, RankState, describe, most_telling
 
 Address = tuple[str, int]  # host, port
+Batch = TypeVar("Batch")
 
 # a job in which a rank makes no progress for this many times `stall_warning_s` is ended
 STALL_LIMIT = 10
@@ -125,7 +126,9 @@ class Watchdog:
         now = self.clock.monotonic()
         self.state = RankState(step, phase, now, now)
 
-    def follow(self, batches: Iterator[Any], first_step: int, per_step: int = 1) -> Iterator[Any]:
+    def follow(
+        self, batches: Iterator[Batch], first_step: int, per_step: int = 1
+    ) -> Iterator[Batch]:
         """Yields `batches`, `per_step` a step from number `first_step` on, and records when each is
         read and used.
         """

@@ -8,7 +8,7 @@ results are written to `evaluation.json` and `predictions.npz`, from which the r
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, NotRequired, TypedDict, cast
 
 import ase
 import numpy as np
@@ -35,7 +35,6 @@ from ...measure.results import RunFacts
 from ...ranks.interface import Ranks
 from ...reports.results import write_json
 from . import depth_metrics
-from .depth_metrics import DepthScores
 from .report import depth_section, pictures
 from .report.summary import choose, summarise
 from .results import Evaluation, SampleRow, Scores
@@ -237,11 +236,6 @@ def _score(
     frame = density_grid(record.header["provenance"])
     atoms = held_out.atoms_of(entry) if held_out.atoms_of else None
     true_columns = specimen_columns(atoms, frame, record.density.shape) if atoms else None
-    by_depth: dict[str, DepthScores] = {}
-    if prediction.ndim == 3 and record.density_by_depth is not None:
-        by_depth["by_depth"] = depth_metrics.depth_scores(
-            prediction, record.density_by_depth, held_out.mean_image
-        )
 
     def scores(image: npt.NDArray[np.floating]) -> Scores:
         numbers = image_metrics(
@@ -255,7 +249,7 @@ def _score(
             numbers = numbers | column_metrics(image, frame, true_columns)
         return cast(Scores, numbers)
 
-    return {
+    row: SampleRow = {
         "id": entry.id,
         "material": entry.material,
         "formula": entry.formula,
@@ -267,8 +261,12 @@ def _score(
         "conditions": sample_facts(entry),
         **scores(projected(prediction)),
         "mean_predictor": scores(projected(held_out.mean_image)),
-        **cast(Any, by_depth),
     }
+    if prediction.ndim == 3 and record.density_by_depth is not None:
+        row["by_depth"] = depth_metrics.depth_scores(
+            prediction, record.density_by_depth, held_out.mean_image
+        )
+    return row
 
 
 def _shown(row: SampleRow, record: Record, prediction: Array) -> ShownSample:

@@ -29,7 +29,7 @@ from ...measure.results import RunFacts
 from ...optimization.losses import DensityObjective
 from ...ranks.interface import Ranks
 from ..task import Answers, Row, Score, Task
-from .evaluate import AtomsOf, HeldOut, evaluate, predictions, predictor
+from .evaluate import AtomsOf, HeldOut, Predict, evaluate, predictions, predictor
 from .results import Evaluation, target_image
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Density(Task):
             self._predictor(answers.model), self.experiment, held_out, run_dir, ranks=ranks, run=run
         )
 
-    def _predictor(self, model: "keras.Model") -> Any:
+    def _predictor(self, model: "keras.Model") -> Predict:
         experiment = self.experiment
         data_format = experiment.network.data_format
         channels = experiment.channels()

@@ -3,7 +3,6 @@ scan.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -151,6 +150,6 @@ def _leading(latents: Array) -> list[int]:
 def _colours(count: int) -> list[ColorType]:
     """Returns colours that can be told apart, as far as so many can."""
     if count <= 20:
-        palette: Any = matplotlib.colormaps["tab10" if count <= 10 else "tab20"]
+        palette = matplotlib.colormaps["tab10" if count <= 10 else "tab20"]
         return [palette(index) for index in range(count)]
     return list(matplotlib.colormaps["turbo"](np.linspace(0, 1, count)))

@@ -227,14 +227,16 @@ def _moved(
     moved = []
     for index, name in enumerate(names):
         entry = group[index % len(group)]
-        value = beyond(ranges[name], rng, direction=name.endswith("tilt_mrad"))
+        value: object = beyond(ranges[name], rng, direction=name.endswith("tilt_mrad"))
         if has_direction(name) and not name.endswith("tilt_mrad"):
             value = [value, entry.varied[name][1]]
         moved.append(replace(entry, id=f"{entry.id}-{name}", varied=entry.varied | {name: value}))
     return moved
 
 
-def beyond(limits: tuple[float, float], rng: np.random.Generator, direction: bool = False) -> Any:
+def beyond(
+    limits: tuple[float, float], rng: np.random.Generator, direction: bool = False
+) -> float | list[float]:
     """Returns a value out of a range: a larger magnitude, or farther from the middle of a range
     with both signs.
 
