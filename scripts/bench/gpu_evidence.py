@@ -31,12 +31,11 @@ import frame
 
 ROOT = frame.ROOT
 BENCH = "scripts/bench"
-STEPS = "tests/train/optimization"
 TESTS = (
     "tests/namsa/engines",
     "tests/namsa/test_scatter.py",
-    f"{STEPS}/test_gpu_jax.py",
-    f"{STEPS}/test_gpu_steps.py",
+    "tests/train/optimization/test_gpu_jax.py",
+    "tests/train/optimization/test_gpu_steps.py",
 )
 PACKAGES = ("numpy", "scipy", "jax", "keras", "pydantic", "cupy-cuda13x")
 PACKAGES += ("nvidia-cuda-nvrtc", "nvidia-cufft")
@@ -306,13 +305,10 @@ def machine() -> dict[str, Any]:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = "none"
-    from namsa.base.version import __version__
-
     return {
         "gpu": gpu.splitlines(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
-        "namsa": __version__,
         "versions": versions,
     }
 

@@ -1,7 +1,7 @@
 """Jobs of `namsa-train` under JAX, as a user starts them, with their times and scores.
 
-    python scripts/bench/jobs_jax.py quickstart [--set KEY=VALUE ...] [--json] python
-    scripts/bench/jobs_jax.py reality [--seconds 180] [--rates FILE] [--set KEY=VALUE ...] [--json]
+    python scripts/bench/jobs_jax.py quickstart [--set KEY=VALUE ...] [--json]
+    python scripts/bench/jobs_jax.py reality [--seconds 180] [--rates FILE] [--set KEY=VALUE ...]
 
 "quickstart" runs configs/quickstart.yaml from nothing to its report: the simulation of all samples
 by `namsa dataset`, then the job. "reality" trains the network of configs/reality.yaml with samples
@@ -76,7 +76,6 @@ def quickstart(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     steps = rows(run / "metrics.jsonl")
     result = {
         "simulation_s": simulated_s,
-        "job_s": job.seconds(),
         "code": job.process.returncode,
         **of_steps(steps),
     }
@@ -115,9 +114,7 @@ def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     losses = frame.column(steps, "loss")
     tenth = max(1, len(losses) // 10)
     result = {
-        "job_s": job.seconds(),
         "code": job.process.returncode,
-        "checkpoints": len(list((run / "checkpoints").glob("step-*.npz"))),
         "source": source,
         **of_steps(steps),
         "first_losses": statistics.mean(losses[:tenth]) if losses else None,

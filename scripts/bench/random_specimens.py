@@ -14,6 +14,7 @@ simulated too, and the processor time of the measurement is given in parts of th
 
 import argparse
 import time
+from itertools import cycle, islice
 from typing import Any
 
 import ase
@@ -42,9 +43,8 @@ def main() -> None:
     parser.add_argument("--run", action="store_true", help="the time of the simulations, too")
     options = parser.parse_args()
     rng = np.random.default_rng(options.seed)
-    rows = []
-    for number in range(options.count):
-        rows.append(compare(rng, KINDS[number % len(KINDS)], options))
+    kinds = islice(cycle(KINDS), options.count)
+    rows = [compare(rng, kind, options) for kind in kinds]
     largest = max(frame.column(rows, "error"))
     worst = max(frame.column(rows, "worst_pattern"))
     measured = sum(row["basis"] == "measured" for row in rows)

@@ -84,10 +84,17 @@ def boundary(thickness: float) -> ase.Atoms:
     return without_overlaps(left + on_planes + right, BOND)
 
 
-def amorphous_carbon(thickness: float) -> ase.Atoms:
-    """Returns carbon at random places, no two closer than 1.3 Å, 100 per nm³ (2.0 g/cm³)."""
-    sides = np.array([LATERAL, LATERAL, thickness])
-    return random_packing("C", sides, round(0.1 * sides.prod()), 1.3, np.random.default_rng(2))
+def amorphous(
+    symbol: str, per_cubic_angstrom: float, closest: float, seed: int
+) -> Callable[[float], ase.Atoms]:
+    """Returns the function that puts atoms at random places, no two closer than `closest`, Å."""
+
+    def make(thickness: float) -> ase.Atoms:
+        sides = np.array([LATERAL, LATERAL, thickness])
+        count = round(per_cubic_angstrom * sides.prod())
+        return random_packing(symbol, sides, count, closest, np.random.default_rng(seed))
+
+    return make
 
 
 def diamond_110(symbol: str, edge: float) -> ase.Atoms:
@@ -151,12 +158,6 @@ def aluminium_nitride(thickness: float) -> ase.Atoms:
     return repeated(cell, thickness)
 
 
-def amorphous_silicon(thickness: float) -> ase.Atoms:
-    """Returns silicon at random places, no two closer than 2 Å, 50 per nm³ (2.3 g/cm³)."""
-    sides = np.array([LATERAL, LATERAL, thickness])
-    return random_packing("Si", sides, round(0.05 * sides.prod()), 2.0, np.random.default_rng(4))
-
-
 SPECIMENS: dict[str, Callable[[float], ase.Atoms]] = {
     "SrTiO3": titanate,
     "SrTiO3/BaTiO3": interface,
@@ -164,13 +165,13 @@ SPECIMENS: dict[str, Callable[[float], ase.Atoms]] = {
     "GaAs": cubic("GaAs", "zincblende", 5.653),
     "Au": cubic("Au", "fcc", GOLD),
     "Au, Σ5 boundary": boundary,
-    "amorphous carbon": amorphous_carbon,
+    "amorphous carbon": amorphous("C", 0.1, 1.3, seed=2),  # 2.0 g/cm³
     "amorphous carbon on Si": carbon_on_silicon,
     "CaF2": cubic("CaF2", "fluorite", 5.463),
     "Cu": cubic("Cu", "fcc", 3.615),
     "TiO2": rutile,
     "InAs": cubic("InAs", "zincblende", 6.058),
-    "amorphous Si": amorphous_silicon,
+    "amorphous Si": amorphous("Si", 0.05, 2.0, seed=4),  # 2.3 g/cm³
     "MgO": cubic("MgO", "rocksalt", 4.212),
     "Ge [110]": lambda thickness: repeated(diamond_110("Ge", 5.658), thickness),
     "Fe": cubic("Fe", "bcc", 2.866),

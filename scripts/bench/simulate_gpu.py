@@ -88,7 +88,6 @@ def main() -> int:
         "roofline_s": roofline_s,
         "roofline_fraction": roofline_s / seconds[best],
         "difference": difference[best],
-        "memory_bytes": cupy.get_default_memory_pool().total_bytes(),
         "rival": TWIN,
         "ratio": seconds[TWIN] / seconds[best],
     }
@@ -369,8 +368,7 @@ def show(summary: dict[str, Any]) -> None:
     print(
         f"{summary['best']}: {summary['roofline_fraction']:.2f} of the roofline, "
         f"{summary['ratio']:.1f} times {summary['rival']}; differs from the twin by "
-        f"{summary['difference']:.1e}. The potential takes {summary['specimen_s']:.2f} s more. The "
-        f"pool of memory has grown to {summary['memory_bytes'] / 2**30:.2f} GiB.\n"
+        f"{summary['difference']:.1e}. The potential takes {summary['specimen_s']:.2f} s more.\n"
     )
 
 

@@ -53,9 +53,7 @@ def main() -> None:
     draws = SpecimenDraws.of_list(experiment, listed, materials)
     list_s = time.perf_counter() - began
     on_host = resolve_backend(experiment.simulation.backend).__name__ == "numpy"
-    rows = []
-    for workers in options.workers:
-        rows.append(measure(experiment, draws, workers, on_host, options.seconds))
+    rows = [measure(experiment, draws, n, on_host, options.seconds) for n in options.workers]
     show(rows, draws)
     rates = frame.column(rows, "samples_per_s")
     result = {
@@ -116,11 +114,9 @@ def measure(
         "workers": workers,
         "samples_per_s": made / wall_s,
         "worker_s": busy_s * len(makers) / max(made, 1),
-        "samples": made,
         "start_s": start_s,
         "failed": sum(not failure.skipped for failure in failures),
         "error": "" if isinstance(ring.failure, NoMoreSamples) else str(ring.failure),
-        "most_mib": ring.most_bytes / 2**20,
     }
 
 

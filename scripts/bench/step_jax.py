@@ -116,13 +116,8 @@ def measure(options: argparse.Namespace, cache: str) -> dict[str, Any]:
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     compiled = _compiled(experiment)
-    losses: list[Any] = []
-
-    def run() -> None:
-        losses.append(compiled.run()[0])
-
-    first_s = frame.seconds_of(run)
-    times = [frame.seconds_of(run) for _ in range(options.steps)]
+    first_s = frame.seconds_of(compiled.run)
+    times = [frame.seconds_of(compiled.run) for _ in range(options.steps)]
     step_s = median(times)
     device = jax.local_devices()[0]
     memory = device.memory_stats() or {}
@@ -141,7 +136,6 @@ def measure(options: argparse.Namespace, cache: str) -> dict[str, Any]:
         "compile_s": round(compiled.seconds, 2),
         "first_step_s": round(first_s, 3),
         "step_s": step_s,
-        "loss": [losses[0], losses[-1]],
         "step_flop": flop,
         "xla_flop": (compiled.executable.cost_analysis() or {}).get("flops"),
         "flop_per_s": flop / step_s,

@@ -80,8 +80,8 @@ def main() -> None:
         step = small(training, job["step_ms"])
     else:
         step = paper(training, job["step_ms"], job["fraction"]) if waits else network(training)
-    first = counted(step, job["warm_up"])
-    counts = counted(step, job["steps"]) | {"warm_up_gather_bytes": first["gather_bytes"]}
+    counted(step, job["warm_up"])
+    found = counted(step, job["steps"])
     if engine().rank() == 0:
         print(json.dumps(counts), flush=True)
     connection.stop()
@@ -97,12 +97,8 @@ def counted(step: Step, steps: int) -> dict[str, float]:
         times.append(time.perf_counter() - started)
     counts = {}
     for name, now, then in zip(COUNTERS, read(), before, strict=True):
-        counts[name] = (now - then) / steps
-    return counts | {
-        "step_s": statistics.median(times),
-        "fastest_s": min(times),
-        "slowest_s": max(times),
-    }
+        found[name] = (now - then) / steps
+    return found | {"step_s": statistics.median(times)}
 
 
 def read() -> list[int]:
