@@ -37,8 +37,8 @@ TESTS = (
     "tests/train/optimization/test_gpu_jax.py",
     "tests/train/optimization/test_gpu_steps.py",
 )
-PACKAGES = ("numpy", "scipy", "jax", "keras", "pydantic", "cupy-cuda13x")
-PACKAGES += ("nvidia-cuda-nvrtc", "nvidia-cufft")
+NVIDIA = ("cupy-cuda13x", "nvidia-cuda-nvrtc", "nvidia-cufft")
+PACKAGES = ("numpy", "scipy", "jax", "keras", "pydantic", *NVIDIA)
 SLOWER = 6  # than a machine with a card are two processors that other work shares
 NO_DEVICE = 2  # exit code of a part that needs a GPU where there is none
 # JAX shares the card with CuPy, and compiles nothing twice in a run; {cache} is a temporary folder.
