@@ -154,13 +154,13 @@ class MemorySource(LayeredSource):
         self._part = None
         place = None  # of this rank in its group
         ways = 1
-        if division:
-            ways = division.ranks
-            with ranks.local_work():
+        with ranks.local_work():
+            if division:
+                ways = division.ranks
                 part_of_rank = division.own_part(self._origin, self.experiment, entries)[0]
-            if part_of_rank:
-                self._part = part_of_rank.slab
-                place = division.part
+                if part_of_rank:
+                    self._part = part_of_rank.slab
+                    place = division.part
         groups = [members[start : start + ways] for start in range(0, len(members), ways)]
         epoch, taken = training.first
         order = np.roll(self.epoch_order(len(entries), epoch, len(groups)), -taken)
