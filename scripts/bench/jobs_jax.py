@@ -133,9 +133,9 @@ def source_of(rates: Path | None, seconds: float) -> dict[str, Any]:
     that is there.
     """
     source = {"kind": "simulate", "reuse": 4, "memory_gib": 8, "baseline_samples": 20}
-    found = None
+    rates_result = None
     if rates and rates.exists():
-        found = (json.loads(rates.read_text()).get("source") or {}).get("result")
+        rates_result = (json.loads(rates.read_text()).get("source") or {}).get("result")
     drawn = 80  # samples of an epoch; ten of a specimen
     if rates_result:
         best = max(rates_result["rows"], key=lambda row: row["samples_per_s"])

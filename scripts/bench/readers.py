@@ -97,7 +97,7 @@ def compare(path: Path, answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
         shapes = {name: getattr(sample, name).shape for name in UNITS}
         for reader, contents in answer.items():
             for name, written in array_axes(sample.provenance, shapes).items():
-                seen = found["trees"].get(tree, {}).get(name)
+                seen = contents["trees"].get(tree, {}).get(name)
                 row = {"file": path.name, "reader": reader, "array": f"{tree}/{name}"}
                 if seen is None:
                     yield row | {"class": "", "shape": "", "faults": ["not found"]}

@@ -32,7 +32,7 @@ def with_py4dstem(path: str) -> dict[str, Any]:
     if isinstance(found, list):
         roots = [py4DSTEM.read(path, datapath=name) for name in found]
     else:
-        roots = [tree]
+        roots = [found]
     trees = {}
     for root in roots:
         arrays = {name: root.tree(name) for name in ("cbed", "density", "projected_potential")}

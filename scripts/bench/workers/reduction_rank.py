@@ -81,7 +81,7 @@ def main() -> None:
     else:
         step = paper(training, job["step_ms"], job["fraction"]) if waits else network(training)
     counted(step, job["warm_up"])
-    found = counted(step, job["steps"])
+    counts = counted(step, job["steps"])
     if engine().rank() == 0:
         print(json.dumps(counts), flush=True)
     connection.stop()
@@ -97,8 +97,8 @@ def counted(step: Step, steps: int) -> dict[str, float]:
         times.append(time.perf_counter() - started)
     counts = {}
     for name, now, then in zip(COUNTERS, read(), before, strict=True):
-        found[name] = (now - then) / steps
-    return found | {"step_s": statistics.median(times)}
+        counts[name] = (now - then) / steps
+    return counts | {"step_s": statistics.median(times)}
 
 
 def read() -> list[int]:
