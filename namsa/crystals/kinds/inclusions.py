@@ -30,7 +30,8 @@ def grain(
     Parameters: `zone_axis` of the grain (of `GRAIN_AXES`, as a list), and those of `precipitate`.
     """
     others = [list(axis) for axis in GRAIN_AXES if np.cross(axis, zone_axis).any()]
-    return _replaced(crystal, atoms, crystal, draws.choice("zone_axis", others), draws)
+    u, v, w = draws.choice("zone_axis", others)
+    return _replaced(crystal, atoms, crystal, (u, v, w), draws)
 
 
 def precipitate(
