@@ -17,7 +17,6 @@ from namsa.engines.interpolated_prism import (
     interpolated,
     window_doubt,
 )
-from namsa.engines.prism import MethodName
 from namsa.engines.wave_recorder import WaveRecorder, check_waves
 from namsa.physics.grid import Grid
 from namsa.physics.optics import BeamSettings
@@ -258,7 +257,7 @@ def _plan_of(slicing: Slicing) -> SimulationPlan:
     )
 
 
-def _propagated_by(settings: SimulationSettings, grid: Grid) -> MethodName:
+def _propagated_by(settings: SimulationSettings, grid: Grid) -> str:
     """Returns the method by which waves are propagated.
 
     Raises:

@@ -77,7 +77,7 @@ class Inspection:
             images.append((image, "Å" if step else "steps"))
         return described_html("Inspection", self.recording.name, images, readable(self.calibration))
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, Any]:
         """Returns facts and calibration as JSON values."""
         return {**self.calibration.as_json(), **self.facts}
 

@@ -88,8 +88,16 @@ def measure(
     """Returns the rate of so many workers."""
     per_specimen = draws.samples_per_specimen
     failures = list[DrawFailure]()
-    numbers = {"specimens": 10**7, "per_specimen": per_specimen, "window": per_specimen}
-    order = Order(experiment.seed, 0, 1, 1, **numbers, reuse=1)
+    order = Order(
+        experiment.seed,
+        0,
+        1,
+        1,
+        specimens=10**7,
+        per_specimen=per_specimen,
+        window=per_specimen,
+        reuse=1,
+    )
     ring = Ring(order, MEMORY)
     began = time.perf_counter()
     makers = makers_of(draws, workers, on_host)

@@ -223,7 +223,8 @@ def _pixel_overlap(data: FourDData, centre: Pair, conditions: Conditions) -> spa
             conditions.first_edge[axis],
         )
         along_axes.append(fractions)
-    return sparse.csr_array(sparse.kron(*along_axes, format="csr"))
+    y, x = along_axes
+    return sparse.csr_array(sparse.kron(y, x, format="csr"))
 
 
 def _least_reach_mrad(data: FourDData, centre: Pair) -> float:

@@ -61,8 +61,8 @@ def _draw_window(
     view: SampleView, inputs: Inputs, seed: int, epoch: int, out: Batch, margin: tuple[int, int]
 ) -> _Window:
     """Returns the window of an epoch, of the shape of `out`."""
-    scan = view.patterns.shape[:2]
-    shape = out.patterns.shape[:2]
+    scan = (view.patterns.shape[0], view.patterns.shape[1])
+    shape = (out.patterns.shape[0], out.patterns.shape[1])
     if inputs.held_out_positions:
         held_out = windows.held_out_positions(scan, inputs.held_out_positions, seed)
         corner, taken = windows.draw_training_window(held_out, shape, margin, seed, epoch)

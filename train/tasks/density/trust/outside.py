@@ -193,7 +193,7 @@ def _scattered_again(
     if experiment.materials.generator:
         return
     ranges = variation.quantities()
-    groups = []
+    groups: list[list[Entry]] = []
     for index, specimen_entries in enumerate(by_specimen(entries)):
         if len(groups) == count:
             break
