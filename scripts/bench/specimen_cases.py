@@ -12,7 +12,7 @@ import ase
 import ase.build
 import numpy as np
 from ase.spacegroup import crystal
-from reality_cases import Condition
+from reality_cases import ENERGY_EV, SEMIANGLE_MRAD, Condition
 from reality_specimens import perovskite, random_packing, reordered, repeated, without_overlaps
 
 SCAN = (26, 26)
@@ -220,8 +220,10 @@ def columns_of(atoms: ase.Atoms) -> np.ndarray:
     return np.unique(rounded, axis=0, return_inverse=True)[1].ravel()
 
 
-def draw(seed: int, kind: str) -> Drawn:
-    """Draws a specimen of a kind and the conditions of its scan."""
+def draw(
+    seed: int, kind: str, energy_ev: float = ENERGY_EV, semiangle_mrad: float = SEMIANGLE_MRAD
+) -> Drawn:
+    """Draws a specimen of a kind and the conditions of its scan by a beam."""
     number = NUMBERS[kind]
     rng = np.random.default_rng([seed, number])
     thickness = float(rng.uniform(35, 90))
@@ -235,5 +237,9 @@ def draw(seed: int, kind: str) -> Drawn:
         tilt=(float(tilt * np.sin(azimuth)), float(tilt * np.cos(azimuth))),
         vibration=VIBRATION,
         dose=float(10 ** rng.uniform(4, 6)),
+        energy_ev=energy_ev,
+        semiangle_mrad=semiangle_mrad,
     )
-    return Drawn(f"{seed}-{kind}", formula, atoms, float(atoms.cell.lengths()[2]), condition)
+    of_beam = "" if energy_ev == ENERGY_EV else f"-{energy_ev / 1e3:g}kv"
+    name = f"{seed}-{kind}{of_beam}"
+    return Drawn(name, formula, atoms, float(atoms.cell.lengths()[2]), condition)

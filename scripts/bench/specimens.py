@@ -9,8 +9,8 @@ of them alone, and with what `reconstruct` can add.
 formula does not have, antisites, a crystal on amorphous carbon, a tilted crystal, a boundary of any
 angle, layers of low symmetry with vacancies, a bent crystal with relaxed faces; and two that are to
 be flagged, amorphous carbon ("film") and crystals of 250 to 350 Å ("thick"). `specimen_scans.py`
-simulates them once; the files stay in --work. The network is told the beam, the step and the
-detector. No formula is one that it has learnt: such a draw ends the bench.
+simulates them once, with the beam of the network; the files stay in --work. The network is told the
+beam, the step and the detector. No formula is one that it has learnt: such a draw ends the bench.
 
 Ways:
 
@@ -37,7 +37,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import h5py
 import numpy as np
-from reality_cases import ENERGY_EV, PIXEL_MRAD, SEMIANGLE_MRAD, STEP
+from reality_cases import PIXEL_MRAD, STEP
 from specimen_cases import KINDS, OUTSIDE, Drawn, draw
 from specimen_scans import PHYSICS, VARIANTS, path_of, write
 
@@ -79,7 +79,8 @@ def main() -> int:
         model = train.load_model(name)
         for seed in options.seeds:
             for kind in options.kinds:
-                drawn = draw(seed, kind)
+                conditions = model.conditions
+                drawn = draw(seed, kind, conditions.energy_ev, conditions.semiangle_mrad)
                 check_unlearnt(model, drawn, kind)
                 for physics in options.physics:
                     for fault in options.faults:
@@ -109,8 +110,8 @@ def evaluate(drawn: Drawn, path: Path, model: Model, ways: Sequence[str]) -> Row
         patterns = file["patterns"][()]
         truth = file["truth"][()]
     overrides = CalibrationOverrides(
-        energy_ev=ENERGY_EV,
-        semiangle_mrad=SEMIANGLE_MRAD,
+        energy_ev=drawn.condition.energy_ev,
+        semiangle_mrad=drawn.condition.semiangle_mrad,
         scan_step_angstrom=STEP,
         pixel_mrad=PIXEL_MRAD,
     )
