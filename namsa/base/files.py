@@ -96,10 +96,18 @@ def read_bytes(path: Path, *, largest_bytes: int, kind: str = "") -> bytes:
     """
     name = f"{kind} {shorten(str(path), 300)}".strip()
     with open_regular(path, kind) as file, system_errors(f"cannot read {name}", InputError):
-        data = file.read(largest_bytes + 1)
+        data = _up_to(file, largest_bytes + 1)
     if len(data) > largest_bytes:
         raise InputError(f"cannot read {name}: it has more than {largest_bytes / 2**20:g} MiB")
     return data
+
+
+def _up_to(file: BinaryIO, size: int) -> bytes:
+    """Returns the bytes of a file, no more than `size`, which `read` would allocate at once."""
+    data = bytearray()
+    while piece := file.read(min(size - len(data), 2**20)):
+        data += piece
+    return bytes(data)
 
 
 def open_regular(path: Path, kind: str = "") -> BinaryIO:

@@ -25,8 +25,7 @@ from train.optimization import checkpoint
 from train.profiling.profile import profile
 from train.profiling.tables import show
 from train.ranks import connection
-from train.scaling import forecast
-from train.scaling.forecast_table import table_rows
+from train.scaling import forecast, forecast_table
 
 
 @pytest.mark.slow
@@ -255,7 +254,7 @@ def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path)
     assert found["simulation"]["samples"] == found["train_samples"] + found["held_out_samples"]
     an_epoch = found["train_samples"] // 2 // 2
     assert (found["steps_per_epoch"], found["steps"], found["epochs"]) == (an_epoch, 5, 3)
-    forecasted = dict(table_rows(found))
+    forecasted = dict(forecast_table.table_rows(found))
     assert forecasted["to simulate"].startswith(f"{found['simulation']['samples']} samples of ")
     assert "on 2 ranks" in forecasted["steps"]
     assert not (tmp_path / "elsewhere").exists()

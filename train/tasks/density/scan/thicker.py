@@ -32,35 +32,7 @@ class Pair(NamedTuple):
         return int(2 ** max(model.network.pools for model in self))
 
 
-class ShippedPair(NamedTuple):
-    """Names of two networks that come with the package, and the scans that they take.
-
-    Networks of other scans are then never loaded, which takes memory.
-    """
-
-    thin: str
-    thick: str
-    energy_ev: float
-    semiangle_mrad: float
-    scan_step_angstrom: float
-    detector_shape: tuple[int, int]
-    pixel_mrad: float
-
-    def takes(self, conditions: Conditions) -> bool:
-        """Returns whether both networks take the scans of conditions."""
-        compared = (
-            (conditions.energy_ev, self.energy_ev),
-            (conditions.semiangle_mrad, self.semiangle_mrad),
-            (conditions.scan_step_angstrom, self.scan_step_angstrom),
-            (conditions.detector_shape, self.detector_shape),
-            (conditions.pixel_mrad, self.pixel_mrad),
-        )
-        return all(np.allclose(one, other) for one, other in compared)
-
-
-PAIRS = (
-    ShippedPair("200kv-20mrad-reality", "200kv-20mrad-thick", 200e3, 20.0, 0.4, (33, 33), 3.0),
-)
+PAIRS = (("200kv-20mrad-reality", "200kv-20mrad-thick"),)  # that come with the package
 
 
 def pair_for(model: Model, scan_shape: tuple[int, int]) -> Pair | None:
@@ -71,19 +43,22 @@ def pair_for(model: Model, scan_shape: tuple[int, int]) -> Pair | None:
     in_windows = experiment.training.inputs.layout == "scan" and experiment.target.at == "scan"
     if not in_windows or has_films_alone(experiment):
         return None
-    for shipped in PAIRS:
-        names = (shipped.thin, shipped.thick)
-        if not shipped.takes(model.conditions):
-            continue
+    for names in PAIRS:
         if not all((MODELS / name).is_dir() for name in names):
             continue
         pair = Pair(*map(load_model, names))
         largest = max(thickness_angstrom(pair.thick.experiment))
         is_thicker = largest > max(thickness_angstrom(experiment))
         is_large = min(scan_shape) >= pair.multiple
-        if is_thicker and is_large:
+        if is_thicker and is_large and _same_scans(model.conditions, pair.thick.conditions):
             return pair
     return None
+
+
+def _same_scans(one: Conditions, other: Conditions) -> bool:
+    """Returns whether two networks take the same patterns at the same positions."""
+    compared = ("energy_ev", "semiangle_mrad", "scan_step_angstrom", "detector_shape", "pixel_mrad")
+    return all(np.allclose(getattr(one, name), getattr(other, name)) for name in compared)
 
 
 def is_thickness_known(prepared: Prepared) -> bool:
