@@ -5,9 +5,10 @@
         [--batch-sizes 2 16] [--compute float32 mixed_float16] [--set key.path=value]
 
 Counted are the variables, the batch, and what a step adds at its peak, the median of seven: the
-order of parallel operations differs between steps. Samples are random, on one rank, without
-read-ahead. On processors TensorFlow counts with oneDNN alone; on a GPU it does not count what
-libraries take. "ratio" is the estimate over the measurement that is furthest from 1.
+order of parallel operations differs between steps. TensorFlow runs two operations at once, which
+the sum assumes, unless TF_NUM_INTEROP_THREADS says otherwise. Samples are random, on one rank,
+without read-ahead. On processors TensorFlow counts with oneDNN alone; on a GPU it does not count
+what libraries take. "ratio" is the estimate over the measurement that is furthest from 1.
 """
 
 import math
@@ -20,6 +21,7 @@ from typing import Any
 import frame
 
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 
 import tensorflow as tf
 from keras import ops
