@@ -30,6 +30,7 @@ from namsa.figures.panels import (
     VIRTUAL,
     image_panel,
     large_and_small,
+    letter_panels,
     pattern_panel,
     styled,
     write_figure,
@@ -229,6 +230,7 @@ def _figure(inspection: Inspection) -> Figure:
     _draw_mean(mean, inspection, angles)
     if not pixel:
         mean.set_xlabel("pixels")
+    letter_panels([large, *beside])
     lines = [f"{title}: {text}" for title, text in readable(inspection.calibration)]
     lines.append(f"hot or dead pixels: {len(inspection.bad_pixels)}")
     contrast = contrast_line(inspection)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from namsa.base.arrays import Array
 from namsa.base.pixels import PixelGrid
-from namsa.figures.panels import MAX_ASPECT, image_panel, styled
+from namsa.figures.panels import MAX_ASPECT, image_panel, letter_panels, styled
 
 from ...reports.figures import BLUE, category_panel, entitle
 
@@ -70,6 +70,7 @@ def class_figure(
     right.set(title="Mean over the scan", xlabel="probability", xlim=(0, 1))
     right.set_yticks(rows, names[: len(named)], parse_math=False)
     right.set_ylabel(label)
+    letter_panels([left, middle, right])
     return figure
 
 

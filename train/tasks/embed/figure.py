@@ -14,7 +14,7 @@ from matplotlib.typing import ColorType
 
 from namsa.base.arrays import Array
 from namsa.base.pixels import PixelGrid
-from namsa.figures.panels import PATTERN, PATTERN_POWER, image_panel, styled
+from namsa.figures.panels import PATTERN, PATTERN_POWER, image_panel, letter_panels, styled
 
 from ...reports.figures import category_panel, entitle
 
@@ -36,6 +36,7 @@ def latent_space_figure(
     figure = Figure(figsize=(11.5, 5.4), layout="constrained")
     points, mosaic = figure.subplots(1, 2)
     _plane(points, mosaic, latents, groups, names, decode)
+    letter_panels([points, mosaic])
     return figure
 
 
@@ -67,6 +68,7 @@ def embedding_figure(
     below = figure.add_subplot(grid[1, :2]), figure.add_subplot(grid[1, 2:])
     names = [f"cluster {cluster}" for cluster in range(count)]
     _plane(*below, flat, clusters.ravel(), names, decode)
+    letter_panels([*above, *below])
     return figure
 
 

@@ -18,7 +18,7 @@ from namsa.base.errors import InputError
 from namsa.base.files import open_atomic
 from namsa.base.numpy_files import read_npz
 from namsa.base.pixels import PixelGrid
-from namsa.figures.panels import VIRTUAL, image_panel, panels, styled
+from namsa.figures.panels import VIRTUAL, image_panel, letter_panels, panels, styled
 
 from ...reports.figures import entitle
 from ...reports.results import EVALUATE_AGAIN
@@ -91,6 +91,7 @@ def examples_figure(examples: Examples, classes: Sequence[str]) -> Figure:
             ((examples.truth, "truth"), (examples.labels, "network"))
         ):
             outlined_panel(axes[row, column], image, labels[column], pixels, f"{title}\n{what}")
+    letter_panels(axes.flat)
     _legend(figure, classes)
     return figure
 
@@ -113,6 +114,7 @@ def segments_figure(
     for ax, name in zip(axes[0, 1:], names[1:], strict=True):
         title = f"Probability of {name}"
         image_panel(ax, probabilities[name], pixels, title, "", norm=Normalize(0, 1))
+    letter_panels(axes.flat)
     _legend(figure, names)
     return figure
 
