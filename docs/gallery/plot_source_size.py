@@ -3,7 +3,7 @@ The size of the source
 ======================
 
 An extended source blurs images. Here the dark field of gold is shown for a point and for sources of
-0.4 and 0.8 Å (standard deviation).
+0.4 and 0.8 Å (full width at half maximum).
 """
 
 import matplotlib.pyplot as plt

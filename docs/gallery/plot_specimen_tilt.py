@@ -2,8 +2,8 @@
 A tilted specimen
 =================
 
-The pattern of silicon along [001], and tilted by 10 and 20 mrad about the axes. The Laue circle,
-which the bright reflections lie on, moves with the tilt.
+The pattern of silicon along [001], and with two tilts of the specimen. The bright reflections lie on
+the Laue circle, which moves with the tilt.
 """
 
 import matplotlib.pyplot as plt

@@ -3,8 +3,8 @@ Patterns by thickness
 =====================
 
 One supercell period of gold along [001] is repeated, and the pattern is that of each thickness.
-Intensity moves from the central disk to the diffracted disks, and into Kikuchi bands. The square
-root of the intensity is shown, on one scale.
+Intensity moves from the central disk to the diffracted disks. The atoms stand still, so that there
+are no Kikuchi bands. The square root of the intensity is shown, on one scale.
 """
 
 import matplotlib.pyplot as plt
