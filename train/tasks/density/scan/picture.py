@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-USUAL_TRUST = "0.47 to 0.62, shifted ones 0 to 0.12"  # docs/reconstruct.md, "Trust"
+USUAL_TRUST = "0.47 to 0.62, shifted ones 0 to 0.12"  # docs/glossary.md
 # of a scan, where errors are larger (docs/benchmarks/reconstruction.md)
 EDGE_ANGSTROM = 0.8
 
