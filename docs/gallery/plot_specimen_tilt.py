@@ -2,8 +2,8 @@
 A tilted specimen
 =================
 
-The pattern of silicon along [001], and with two tilts of the specimen. The bright reflections lie on
-the Laue circle, which moves with the tilt.
+The pattern of silicon along [001], and with two tilts of the specimen. The bright reflections lie
+on the Laue circle, which moves with the tilt.
 """
 
 import matplotlib.pyplot as plt

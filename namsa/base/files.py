@@ -152,19 +152,24 @@ def check_outputs(
         raise InputError(f"{option} {shorten(str(folder), 300)} is a file: name a folder")
     inputs = list(inputs)
     for name in names:
-        check_output(folder / name, inputs, f"{option} {shorten(str(folder), 300)}:")
+        option_of_name = f"{option} {shorten(str(folder), 300)}:"
+        check_output(folder / name, inputs, option_of_name, makes_folders=True)
 
 
-def check_output(path: Path, inputs: Iterable[Path] = (), option: str = "--out") -> None:
+def check_output(
+    path: Path, inputs: Iterable[Path] = (), option: str = "--out", *, makes_folders: bool = False
+) -> None:
     """Refuses a place to write to before the work, if no file can be written there or if it would
     replace an input.
 
     Args:
         inputs: What is read, in other places than `path`, also by another name of the same file.
         option: What named the file, for the message.
+        makes_folders: Whether folders that are missing will be made.
 
     Raises:
-        InputError: If `path` is no file's name, is a folder, or is one of the inputs.
+        InputError: If `path` is no file's name, is a folder, is one of the inputs, or is in a
+            folder that is missing or cannot be written to.
     """
     shown = f"{option} {shorten(str(path), 300)}"
     if path.name in ("", "..") or len(os.fsencode(path.name)) > LONGEST_OUTPUT_NAME:
@@ -179,6 +184,21 @@ def check_output(path: Path, inputs: Iterable[Path] = (), option: str = "--out")
                 f"{shown} would replace {shorten(str(other), 300)}, which is read: choose another "
                 "name"
             )
+    _check_folder(path.absolute().parent, shown, makes_folders)
+
+
+def _check_folder(folder: Path, shown: str, makes_folders: bool) -> None:
+    """Raises InputError if no file can be written to a folder."""
+    if not makes_folders and not os.path.lexists(folder):
+        raise InputError(
+            f"{shown}: there is no folder {shorten(str(folder), 300)}: make it, or name another one"
+        )
+    there = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(
+            f"{shown}: {shorten(str(there), 300)} is no folder that can be written to: name "
+            "another one"
+        )
 
 
 @contextmanager

@@ -34,6 +34,8 @@ WORDS: Mapping[str, str] = {
     "model_attributes_type": "must be a section, as {{key: value}}",
     "mapping_type": "must be a section, as {{key: value}}",
     "none_required": "must be null",
+    "union_tag_invalid": "{discriminator} must be one of {expected_tags} (given '{tag}')",
+    "union_tag_not_found": "{discriminator} is needed",
     "extra_forbidden": "is no key that is known",
 }
 _VALUE_ERROR = "Value error, "  # pydantic's prefix of a message that a validator gives

@@ -1,5 +1,9 @@
 """Messages of what is wrong with a configuration: the place, the value, the remedy."""
 
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -9,32 +13,74 @@ from namsa.config.suggestions import sections_of, suggestion
 
 MOST_PROBLEMS = 10  # that one message names
 LONGEST_MESSAGE = 1100  # characters; further problems are counted only
+# How pydantic names, in a place, one of the types that a value may have.
+_TYPE = re.compile(r"constrained-\w+|(literal|dict|list|tuple)\[.*\]|float|int|str|bool|\[key\]")
 
 
 def validation_message(model: type[BaseModel], error: ValidationError) -> str:
     """Returns the first problems that pydantic found, and the number of the others."""
     messages: list[str] = []
     length = 0
-    for problem in error.errors(include_url=False)[:MOST_PROBLEMS]:
+    problems = _told_once(error.errors(include_url=False))
+    for problem in problems[:MOST_PROBLEMS]:
         message = _one_problem(model, problem)
         length += len(message)
         if messages and length > LONGEST_MESSAGE:
             break
         messages.append(message)
-    others = error.error_count() - len(messages)
+    others = len(problems) - len(messages)
     if others:
         messages.append(f"and {others} more")
     return "; ".join(messages)
 
 
-def _one_problem(model: type[BaseModel], problem: ErrorDetails) -> str:
+class _Problem(NamedTuple):
+    """What is wrong at one place.
+
+    Attributes:
+        place: Keys and indices that lead there.
+        found: What pydantic found; several where the value may be of several types.
+    """
+
+    place: tuple[int | str, ...]
+    found: list[ErrorDetails]
+
+
+def _told_once(found: Sequence[ErrorDetails]) -> list[_Problem]:
+    """Returns what pydantic found, by place.
+
+    Of a value that may be of several types, pydantic has a problem for each, and the place ends in
+    the type. Such problems, and that of a list that is too short, are left out where a value inside
+    has a problem of its own.
+    """
+    problems: dict[tuple[int | str, ...], _Problem] = {}
+    for one in found:
+        place = tuple(name for name in one["loc"] if not _TYPE.fullmatch(str(name)))
+        problems.setdefault(place, _Problem(place, [])).found.append(one)
+    kept = []
+    for place, problem in problems.items():
+        first = problem.found[0]
+        follows = first["type"] == "too_short" or first["loc"] != place
+        if not (follows and _has_inside(problems, place)):
+            kept.append(problem)
+    return kept
+
+
+def _has_inside(places: Iterable[tuple[int | str, ...]], place: tuple[int | str, ...]) -> bool:
+    """Returns whether one of the places is inside of another place."""
+    return any(len(other) > len(place) and other[: len(place)] == place for other in places)
+
+
+def _one_problem(model: type[BaseModel], problem_at: _Problem) -> str:
     """Returns one problem that pydantic found, with the value and the meaning of its key."""
-    section, location = _section_at(model, [shorten(name, 60) for name in problem["loc"]])
+    problem = problem_at.found[0]
+    section, location = _section_at(model, [shorten(name, 60) for name in problem_at.place])
     given = problem["input"]
     if problem["type"] == "extra_forbidden":
         return _unknown_key_message(section, location, given, model)
     place = ".".join(location) or "configuration"
-    message = shorten(words_of(problem), 400)
+    words = [words_of(one) for one in problem_at.found]
+    message = shorten(" or ".join(dict.fromkeys(words)).replace(" or must be ", " or "), 400)
     if not isinstance(given, dict):
         message += f" (given {_quoted(given)})"
     if location and location[-1] == "energy_ev":

@@ -16,10 +16,10 @@ from pymatgen.core import Composition, Structure
 
 from namsa.base.arrays import Floats
 from namsa.base.errors import InputError, SimulationWarning
-from namsa.base.files import read_text
 from namsa.base.text import plain_minus, plural
 from namsa.crystals.cif_sites import read_cell, read_sites
 from namsa.crystals.cif_tags import structure_tags, without_dummies
+from namsa.crystals.crystal_text import crystal_text
 from namsa.crystals.expansion import Expanded, Site, expand
 from namsa.crystals.material import Material
 from namsa.crystals.sites import (
@@ -66,9 +66,7 @@ def read_cif(path: Path | str, *, as_is: bool = False) -> Material:
         8
     """
     path = Path(path)
-    text = read_text(
-        path, largest_bytes=LARGEST_FILE_BYTES, kind="the crystal", errors="replace"
-    ).removeprefix("\ufeff")
+    text = crystal_text(path, LARGEST_FILE_BYTES).removeprefix("\ufeff")
     try:
         return to_material(*_parse(text), path, "cif", as_is=as_is)
     except InputError as error:

@@ -25,9 +25,9 @@ from ase.units import Bohr
 
 from namsa.base.arrays import Floats, Integers
 from namsa.base.errors import InputError
-from namsa.base.files import read_text
 from namsa.base.text import plain_minus, shorten
 from namsa.crystals.cif import decide, read_cif, to_material
+from namsa.crystals.crystal_text import crystal_text
 from namsa.crystals.elements import element_of_type
 from namsa.crystals.expansion import Site
 from namsa.crystals.material import Material
@@ -108,7 +108,7 @@ def read_crystal(path: Path | str, *, as_is: bool = False) -> Material:
     if is_trajectory(path):
         return read_trajectory(path)
     name = format_of(path)
-    text = read_text(path, largest_bytes=LARGEST_FILE_BYTES, kind="the crystal", errors="replace")
+    text = crystal_text(path, LARGEST_FILE_BYTES)
     try:
         if name == "pdb":
             return to_material(*_parse_pdb(text), path, "file", as_is=as_is)

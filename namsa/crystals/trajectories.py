@@ -25,6 +25,7 @@ from scipy.spatial import KDTree
 from namsa.base.errors import InputError, SimulationWarning
 from namsa.base.files import read_text
 from namsa.base.text import plain_minus, shorten
+from namsa.crystals.crystal_text import crystal_text
 from namsa.crystals.material import Material
 from namsa.crystals.sites import MAX_ELEMENT
 
@@ -58,9 +59,7 @@ def is_trajectory(path: Path) -> bool:
         return True
     if suffix not in FORMATS["extxyz"]:
         return False
-    lines = read_text(
-        path, largest_bytes=LARGEST_FILE_BYTES, kind="the crystal", errors="replace"
-    ).splitlines()
+    lines = crystal_text(path, LARGEST_FILE_BYTES).splitlines()
     count = lines[0].strip() if lines else ""
     frame = int(count) + 2 if count.isdecimal() and len(count) < 10 else len(lines)
     return any(line.strip() for line in lines[frame:])

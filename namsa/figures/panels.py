@@ -18,6 +18,7 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
@@ -337,6 +338,21 @@ def _draw(
     return bar
 
 
+def picture_format(path: Path) -> str:
+    """Returns the format that the suffix of a picture names.
+
+    Raises:
+        InputError: If Matplotlib does not know it.
+    """
+    kind = path.suffix[1:].lower()
+    kinds = sorted(FigureCanvasBase.get_supported_filetypes())
+    if kind not in kinds:
+        raise InputError(
+            f"{path} does not end as a picture: {', '.join(f'.{kind}' for kind in kinds)}"
+        )
+    return kind
+
+
 def write_figure(figure: Figure, path: Path) -> None:
     """Writes a figure. The suffix names the format; without one it is a .png.
 
@@ -345,12 +361,7 @@ def write_figure(figure: Figure, path: Path) -> None:
         WorkError: If the file cannot be written.
     """
     path = path if path.suffix else path.with_suffix(".png")
-    kind = path.suffix[1:].lower()
-    kinds = sorted(figure.canvas.get_supported_filetypes())
-    if kind not in kinds:
-        raise InputError(
-            f"{path} does not end as a picture: {', '.join(f'.{kind}' for kind in kinds)}"
-        )
+    kind = picture_format(path)
     try:
         with open_atomic(path) as file:
             figure.savefig(file, format=kind)

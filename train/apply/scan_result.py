@@ -3,7 +3,6 @@ look at.
 """
 
 import argparse
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -186,14 +185,11 @@ def picture_beside(out: Path, inputs: Sequence[Path]) -> Path:
     """Returns the picture beside `out`, after checks that both can be written and replace none of
     the inputs.
     """
-    check_output(out, inputs)
+    check_output(out, inputs, makes_folders=True)
     picture = out.with_suffix(".png")
     if picture == out:
         raise InputError(
             f"--out {out} is for the arrays, as OUT.h5; the picture is written beside it as OUT.png"
         )
-    check_output(picture, inputs, f"--out {out}: the picture")
-    folder = next(folder for folder in out.absolute().parents if os.path.exists(folder))
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"--out {out}: {folder} is no folder that can be written to")
+    check_output(picture, inputs, f"--out {out}: the picture", makes_folders=True)
     return picture

@@ -159,7 +159,7 @@ def _export_one(options: argparse.Namespace) -> None:
         raise InputError(
             f"--out {options.out} is a file of the dataset: name a new file that ends in .h5"
         )
-    check_output(options.out, shards.shard_paths(options.data))
+    check_output(options.out, shards.shard_paths(options.data), makes_folders=True)
     with shards.Dataset(options.data) as data, progress_bars() as progress:
         failures = failures_of(options.data, data)
         if not data.ids:

@@ -94,7 +94,7 @@ def examples(options: argparse.Namespace) -> None:
     base = _address(options.source or os.environ.get(ADDRESS, ""))
     for example in chosen:
         path = options.out / example.name
-        check_output(path)
+        check_output(path, makes_folders=True)
         if not os.path.lexists(path):
             fetch(example, base, path)
             print_line(f"{path}: {example.about}; {example.options}")
@@ -135,6 +135,8 @@ def _address(base: str) -> str:
             f"namsa has no server of its own yet: give --from URL, or set {ADDRESS}=URL"
         )
     if "://" not in base:
+        if not os.path.isdir(base):
+            raise InputError(f"--from {shorten(base)}: there is no such folder")
         base = Path(base).absolute().as_uri()
     if not base.startswith(SCHEMES):
         raise InputError(

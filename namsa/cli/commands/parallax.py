@@ -6,13 +6,18 @@ import math
 from namsa.base.files import check_output
 from namsa.cli.calibration_options import calibration_overrides, layout
 from namsa.cli.commands.output import print_json, print_line, print_table, stage_bars
+from namsa.figures.panels import picture_format
 from namsa.parallax.parallax import Parallax, parallax_image
+
+ARRAYS = (".npy", ".tif", ".tiff")  # endings of files that are no pictures
 
 
 def parallax(options: argparse.Namespace) -> None:
     """Aligns the bright-field images of a scan, writes their sum and prints what it is made of."""
     inputs = [path for path in (options.data, options.calibration) if path is not None]
     check_output(options.out, inputs)
+    if options.out.suffix and options.out.suffix.lower() not in ARRAYS:
+        picture_format(options.out)
     aberrations = None
     if options.defocus_angstrom is not None:
         aberrations = {"C10": -options.defocus_angstrom}

@@ -199,6 +199,11 @@ def show(options: argparse.Namespace) -> None:
     out = options.out or Path(f"{picture_name}.png")
     page = out.with_suffix(".html")
     inputs = [options.sample, *([options.overlay] if options.overlay else [])]
+    if options.overlay and not (options.html or out.suffix == ".html"):
+        raise InputError(
+            f"--overlay {options.overlay} is drawn on the page alone: add --html, or name a page "
+            "with --out"
+        )
     check_output(out, inputs)
     if options.html:
         check_output(page, inputs, f"--out {out}: the page")

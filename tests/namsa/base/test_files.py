@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from namsa import InputError, WorkError
-from namsa.base import files, folders, locks
+from namsa.base import files, folders, locks, missing_files
 from namsa.base.leftovers import hidden_name
 
 
@@ -98,6 +98,32 @@ def test_outputs_that_would_replace_an_input_are_refused(tmp_path):
             files.check_outputs(tmp_path, ["patterns.h5"], [each])
     with pytest.raises(InputError, match="is a file: name a folder"):
         files.check_outputs(scan, ["a.txt"], [])
+
+
+def test_an_output_in_a_folder_that_is_missing_or_cannot_be_written_to_is_refused(
+    tmp_path, monkeypatch
+):
+    missing = tmp_path / "new" / "scan.json"
+    with pytest.raises(InputError, match=r"there is no folder .*new: make it, or name another one"):
+        files.check_output(missing)
+    files.check_output(missing, makes_folders=True)
+    files.check_output(tmp_path / "scan.json")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    for path in (missing, tmp_path / "scan.json"):
+        with pytest.raises(InputError, match=r"is no folder that can be written to: name another"):
+            files.check_output(path, makes_folders=True)
+
+
+def test_a_missing_file_is_looked_for_in_the_folders_here_and_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "first-hour").mkdir()
+    (tmp_path / "first-hour" / "SrTiO3.cif").touch()
+    (tmp_path / "scan_01.h5").touch()
+    found = missing_files.likely_file(Path("SrTiO3.cif"))
+    assert found.startswith(f"; did you mean {Path('first-hour/SrTiO3.cif')}? Names of files begin")
+    assert missing_files.likely_file(Path("scan_1.h5")) == "; did you mean scan_01.h5?"
+    assert missing_files.likely_file(Path("scan_1.cif")) == ""
+    assert missing_files.likely_file(Path("nowhere/scan.h5")) == ""
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,12 @@ def test_a_poscar_is_simulated(config, tmp_path):
     [
         (["export", "missing.h5", "--to", "phaser", "--out", "x"], "there is no file missing.h5"),
         (["export", ".", "--out", "x.h5"], "holds no samples"),
+        (["inspect", "scan.h5", "--out", "new/c.json"], "there is no folder"),
+        (["parallax", "scan.h5", "--out", "x.doc"], "x.doc does not end as a picture"),
+        (
+            ["simulate", "small.yaml", "--crystal", "smal.cif"],
+            "cannot read the crystal smal.cif: No such file or directory; did you mean small.cif?",
+        ),
         (
             ["simulate", "small.yaml", "--crystal", "a.json"],
             "a.json is no crystal's file that is read",
@@ -186,6 +192,7 @@ def test_a_poscar_is_simulated(config, tmp_path):
 def test_bad_input_is_one_line(config, tmp_path, arguments, message, run):
     with h5py.File(tmp_path / "scan.h5", "w") as file:
         file["scan"] = np.ones((2, 2, 4, 4))
+    (tmp_path / "small.cif").touch()
     code, line = run(arguments)
     assert (code, message in line) == (2, True), line
     assert not (tmp_path / "x").exists()

@@ -142,6 +142,7 @@ def test_a_folder_serves_too_and_faults_are_one_line(fetch, tmp_path, monkeypatc
         ("", 2, "give --from URL, or set NAMSA_EXAMPLES_URL=URL"),
         (fetch.url + "none", 1, "the server answers 404"),
         ("http://127.0.0.1:9", 1, "in 4 tries"),
+        ("no folder", 2, "--from no folder: there is no such folder"),
         (tmp_path.as_uri(), 0, "a scan"),
     ):
         found, printed = fetch(source=source)

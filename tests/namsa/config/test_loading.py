@@ -175,6 +175,40 @@ def test_large_files_are_refused_before_they_are_parsed(tmp_path):
         read_yaml(path)
 
 
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        (
+            {"frozen_phonons": {"rms_angstrom": 0.1, "configurations": 0}},
+            "specimen.frozen_phonons.configurations: must be at least 1 or 'auto' (given 0); ",
+        ),
+        (
+            {"frozen_phonons": {"b_factor_angstrom2": "cif"}},
+            "specimen.frozen_phonons.b_factor_angstrom2: must be a number or a section, as "
+            "{key: value} (given 'cif'); ",
+        ),
+        (
+            {"frozen_phonons": {"rms_angstrom": {"Sr": -1}}},
+            "specimen.frozen_phonons.rms_angstrom.Sr: must be at least 0 (given -1)",
+        ),
+        (
+            {"thickness_angstrom": [-5]},
+            "specimen.thickness_angstrom.0: must be at least 0.001 (given -5)",
+        ),
+        (
+            {"zone_axes": [[1, 1, 1.5]]},
+            "specimen.zone_axes.0.2: must be a whole number (given 1.5)",
+        ),
+        ({"kinds": {"nothing": 1}}, "specimen.kinds.nothing: must be 'crystal', "),
+    ],
+)
+def test_a_value_has_one_message_without_words_of_pydantic(tree, message):
+    with pytest.raises(InputError) as caught:
+        validate(SimulationConfig, {"simulation": {}, "specimen": tree}, "x.yaml")
+    assert str(caught.value).startswith(f"x.yaml: {message}")
+    assert str(caught.value).count("specimen.") == 1
+
+
 def test_the_first_faults_are_named_and_the_others_counted():
     tree = {"simulation": {"grid_shape": [64, 80]}, "specimen": {"thickness_angstrom": ["x"] * 500}}
     with pytest.raises(InputError, match=r"; and 49\d more$") as caught:

@@ -13,5 +13,8 @@ def test_each_panel_has_a_letter():
     )
     drawn = [ax for ax in namsa.draw_inspection(found).axes if ax.images]
     assert len(drawn) > 3
+    written = [ax.texts[-1].get_text() for ax in drawn]
     letters = "abcdefg"[: len(drawn)]
-    assert [ax.texts[-1].get_text() for ax in drawn] == [f"({letter})" for letter in letters]
+    assert sorted(written) == [f"({letter})" for letter in letters]
+    widest = max(drawn, key=lambda ax: ax.get_position().width)
+    assert widest.texts[-1].get_text() == "(a)"

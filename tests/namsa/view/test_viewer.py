@@ -168,6 +168,16 @@ def test_options_for_files_of_patterns_are_refused_of_samples(
     assert capsys.readouterr().err.startswith("error: there is no file y.mib")
 
 
+def test_an_overlay_without_a_page_is_refused(tmp_path, monkeypatch, capsys):
+    sample(id="s").save(tmp_path / "x.h5")
+    monkeypatch.chdir(tmp_path)
+    assert main(["show", "x.h5", "--overlay", "density.h5"]) == 2
+    assert capsys.readouterr().err == (
+        "error: --overlay density.h5 is drawn on the page alone: add --html, or name a page with "
+        "--out\n"
+    )
+
+
 SCRIPT = """
   const report = [], note = () => report.push({
     where: byId("where").textContent, title: byId("map-title").textContent, slider: byId("slider").value,

@@ -163,7 +163,8 @@ def live(options: argparse.Namespace) -> None:
     console = output_console()
     picture = picture_beside(options.out, inputs)
     state = options.out.with_suffix(".live.npz")
-    check_output(state, inputs, f"--out {options.out}: the state to continue from")
+    option = f"--out {options.out}: the state to continue from"
+    check_output(state, inputs, option, makes_folders=True)
     in_file = layout_of(options)
     scan_shape = parse_shape(in_file.pop("scan_shape"), "--scan-shape")
     if scan_shape is None:
