@@ -270,7 +270,7 @@ def test_the_time_is_that_of_all_samples_unless_it_is_limited(config, run, monke
 def test_a_stack_that_the_disk_has_no_room_for_is_not_simulated(config, run, tmp_path, monkeypatch):
     free = shutil.disk_usage(tmp_path)._replace(free=1000)
     code, line = run(["simulate", config, "--out", "none/stack.h5"])
-    assert (code, "cannot write into none: No such file or directory" in line) == (2, True)
+    assert (code, "--out none/stack.h5: there is no folder" in line) == (2, True)
     monkeypatch.setattr("namsa.dataset.disk_space.shutil.disk_usage", lambda path: free)
     monkeypatch.setattr("namsa.cli.commands.simulate.simulate_entry", None)
     code, line = run(["simulate", config, "--out", "stack.h5"])
