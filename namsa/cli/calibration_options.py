@@ -131,6 +131,14 @@ def add_layout_options(command: CommandParser) -> None:
     group = command.add_argument_group(
         "how the patterns lie in the file, where it does not say it; see docs/reading.md"
     )
+    _add_frame_options(group)
+    _add_axis_options(group)
+    _add_part_options(group)
+    _add_raw_file_options(group)
+
+
+def _add_frame_options(group: "argparse._ArgumentGroup") -> None:
+    """Adds the options that say which frame is which position of the scan."""
     group.add_argument(
         "--scan-shape", metavar="SYxSX", help="rows and columns of the scan, such as 64x96"
     )
@@ -159,6 +167,10 @@ def add_layout_options(command: CommandParser) -> None:
         default=None,
         help="every second row of the scan was recorded backwards",
     )
+
+
+def _add_axis_options(group: "argparse._ArgumentGroup") -> None:
+    """Adds the options that describe the stored axes."""
     group.add_argument(
         "--flip-scan",
         choices=("y", "x", "yx"),
@@ -172,6 +184,10 @@ def add_layout_options(command: CommandParser) -> None:
     group.add_argument(
         "--index", type=int, metavar="N", help="which scan of a series, or which counter, from 0"
     )
+
+
+def _add_part_options(group: "argparse._ArgumentGroup") -> None:
+    """Adds the options that choose which positions and pixels are read."""
     group.add_argument(
         "--mask",
         type=Path,
@@ -194,6 +210,10 @@ def add_layout_options(command: CommandParser) -> None:
         metavar="N",
         help="add squares of N×N pixels; other numbers stay those of the stored detector",
     )
+
+
+def _add_raw_file_options(group: "argparse._ArgumentGroup") -> None:
+    """Adds the options for a file without a format."""
     group.add_argument(
         "--dtype", help="type of the numbers in a file without a format, such as u2, >u2 or f4"
     )

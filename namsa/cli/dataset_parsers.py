@@ -163,6 +163,13 @@ def _add_export(parser: CommandParser) -> None:
         help="the program; zspy is for HyperSpy; stemdl writes a dataset as "
         "batch_<mode>_<rank>.db, npz reads such files and STEMDL's",
     )
+    _add_program_options(command)
+    add_calibration(command)
+    add_layout_options(command)
+
+
+def _add_program_options(command: CommandParser) -> None:
+    """Adds the options for the parameter file of another program."""
     group = command.add_argument_group("with --to")
     group.add_argument(
         "--density", type=Path, metavar="FILE.h5", help="of `reconstruct`: becomes the first object"
@@ -186,8 +193,6 @@ def _add_export(parser: CommandParser) -> None:
         metavar="N",
         help="in the parameter file, default 50",
     )
-    add_calibration(command)
-    add_layout_options(command)
 
 
 def add_integrity(parser: CommandParser) -> None:

@@ -59,52 +59,10 @@ def build_parser() -> CommandParser:
     add_inspect(parser)
     add_parallax(parser)
     _add_crystals(parser)
-    command = parser.add_command(
-        "init",
-        "namsa.cli.commands.starter:init",
-        summary="make a folder to start in: a crystal, a configuration and a notebook",
-        examples=("namsa init first-hour", "namsa init first-hour --simulate"),
-    )
-    command.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
-    command.add_argument(
-        "--simulate", action="store_true", help="simulate the patterns of the crystal, too"
-    )
-    command = parser.add_command(
-        "examples",
-        "namsa.cli.commands.examples:examples",
-        summary="list measured scans to try things on, or fetch some",
-        description="Each file is compared with its checksum; a file that is there is never "
-        "replaced.",
-        examples=(
-            "namsa examples",
-            "namsa examples fetch rotavirus_4x4x256x256_crop_uint8.h5 --from URL",
-        ),
-    )
-    command.add_argument("action", nargs="?", choices=("fetch",), help="left out: print the list")
-    command.add_argument("names", nargs="*", metavar="NAME", help="the files to fetch")
-    command.add_argument(
-        "--from",
-        dest="source",
-        metavar="URL|DIR",
-        help="the folder with the files; default: NAMSA_EXAMPLES_URL",
-    )
-    command.add_argument(
-        "--out", type=Path, default=Path(), metavar="DIR", help="where to, default: this folder"
-    )
-    command.add_json("print the list as JSON, with sizes and checksums")
+    _add_init(parser)
+    _add_examples(parser)
     add_schema(parser, "namsa.cli.commands.schema:schema")
-    command = parser.add_command(
-        "doctor",
-        "namsa.cli.commands.machine:doctor",
-        summary="report what this machine has and lacks",
-        description="Lists libraries, devices, disks and ranks, and the command that installs "
-        "what is missing.",
-        examples=("namsa doctor", "namsa doctor --json", "namsa doctor --gpu"),
-    )
-    command.add_json()
-    command.add_argument(
-        "--gpu", action="store_true", help="count as missing what a job on GPUs needs"
-    )
+    _add_doctor(parser)
     return parser
 
 
@@ -139,3 +97,57 @@ def _add_crystals(parser: CommandParser) -> None:
         examples=("MP_API_KEY=... namsa fetch my.yaml",),
     )
     command.add_config()
+
+
+def _add_init(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "init",
+        "namsa.cli.commands.starter:init",
+        summary="make a folder to start in: a crystal, a configuration and a notebook",
+        examples=("namsa init first-hour", "namsa init first-hour --simulate"),
+    )
+    command.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
+    command.add_argument(
+        "--simulate", action="store_true", help="simulate the patterns of the crystal, too"
+    )
+
+
+def _add_examples(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "examples",
+        "namsa.cli.commands.examples:examples",
+        summary="list measured scans to try things on, or fetch some",
+        description="Each file is compared with its checksum; a file that is there is never "
+        "replaced.",
+        examples=(
+            "namsa examples",
+            "namsa examples fetch rotavirus_4x4x256x256_crop_uint8.h5 --from URL",
+        ),
+    )
+    command.add_argument("action", nargs="?", choices=("fetch",), help="left out: print the list")
+    command.add_argument("names", nargs="*", metavar="NAME", help="the files to fetch")
+    command.add_argument(
+        "--from",
+        dest="source",
+        metavar="URL|DIR",
+        help="the folder with the files; default: NAMSA_EXAMPLES_URL",
+    )
+    command.add_argument(
+        "--out", type=Path, default=Path(), metavar="DIR", help="where to, default: this folder"
+    )
+    command.add_json("print the list as JSON, with sizes and checksums")
+
+
+def _add_doctor(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "doctor",
+        "namsa.cli.commands.machine:doctor",
+        summary="report what this machine has and lacks",
+        description="Lists libraries, devices, disks and ranks, and the command that installs "
+        "what is missing.",
+        examples=("namsa doctor", "namsa doctor --json", "namsa doctor --gpu"),
+    )
+    command.add_json()
+    command.add_argument(
+        "--gpu", action="store_true", help="count as missing what a job on GPUs needs"
+    )

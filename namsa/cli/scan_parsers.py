@@ -13,6 +13,11 @@ from namsa.cli.command_parser import CommandParser, positive
 
 def add_views(parser: CommandParser) -> None:
     """Adds the commands `info` and `show`."""
+    _add_info(parser)
+    _add_show(parser)
+
+
+def _add_info(parser: CommandParser) -> None:
     command = parser.add_command(
         "info",
         "namsa.cli.commands.view:info",
@@ -32,6 +37,8 @@ def add_views(parser: CommandParser) -> None:
     command.add_argument("--dataset", metavar="NAME", help="which dataset of a file of patterns")
     add_layout_options(command)
 
+
+def _add_show(parser: CommandParser) -> None:
     command = parser.add_command(
         "show",
         "namsa.cli.commands.view:show",
@@ -91,6 +98,21 @@ def add_inspect(parser: CommandParser) -> None:
         ),
         notes="The density of the same file: `namsa-train reconstruct`.",
     )
+    _add_inspected_files(command)
+    command.add_json()
+    _add_known_specimen(command)
+    group = add_stated_numbers(command)
+    group.add_argument(
+        "--rotation-deg",
+        type=float,
+        help="from the detector's y, x to the scan's, to 90° or better",
+    )
+    add_mirrored(group)
+    add_layout_options(command)
+
+
+def _add_inspected_files(command: CommandParser) -> None:
+    """Adds the arguments that name the files to read and to write."""
     command.add_argument(
         "data", type=Path, nargs="+", metavar="DATA", help="any file of patterns, or several"
     )
@@ -108,7 +130,10 @@ def add_inspect(parser: CommandParser) -> None:
     command.add_argument(
         "--images", type=Path, metavar="DIR", help="each image as a TIFF file of float32"
     )
-    command.add_json()
+
+
+def _add_known_specimen(command: CommandParser) -> None:
+    """Adds the options for what is known of the specimen and the probe."""
     group = command.add_argument_group("what is known of the specimen and the probe")
     group.add_argument(
         "--crystal", type=Path, metavar="FILE.cif", help="whose lattice shows, for the scan's step"
@@ -129,14 +154,6 @@ def add_inspect(parser: CommandParser) -> None:
     group.add_argument(
         "--focus", choices=("under", "over"), help="of the probe; tells a rotation from 180° more"
     )
-    group = add_stated_numbers(command)
-    group.add_argument(
-        "--rotation-deg",
-        type=float,
-        help="from the detector's y, x to the scan's, to 90° or better",
-    )
-    add_mirrored(group)
-    add_layout_options(command)
 
 
 def add_parallax(parser: CommandParser) -> None:

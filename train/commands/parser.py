@@ -108,6 +108,11 @@ def _add_job(parser: CommandParser) -> None:
         metavar="N",
         help="with training.backend jax: train by N processes on this machine, without a launcher",
     )
+    _add_supervision(command)
+
+
+def _add_supervision(command: CommandParser) -> None:
+    """Adds the options for a job that is started again if it fails."""
     restarts = command.add_argument_group("with --supervise")
     restarts.add_argument(
         "--ranks", type=positive, metavar="N", help="the value of {ranks} in the launcher's words"

@@ -238,6 +238,21 @@ def _add_scaling(parser: CommandParser) -> None:
     command.add_argument(
         "config", type=Path, nargs="?", metavar="CONFIG", help="an experiment's YAML file"
     )
+    _add_comparison(command)
+    command.add_overrides()
+    _add_predicted_job(command)
+    command.add_argument(
+        "--efficiency", type=float, default=0.9, help="the lowest that is worthwhile, default 0.9"
+    )
+    command.add_argument(
+        "--published", action="store_true", help="print published results beside the model, too"
+    )
+    command.add_argument("--out", type=Path, metavar="PICTURE", help=".png, .svg or .pdf")
+    command.add_json()
+
+
+def _add_comparison(command: CommandParser) -> None:
+    """Adds the options that compare finished runs."""
     command.add_argument(
         "--compare",
         type=Path,
@@ -252,7 +267,10 @@ def _add_scaling(parser: CommandParser) -> None:
         metavar="ERROR",
         help="with --compare: validation errors to reach; default: the lowest that all reached",
     )
-    command.add_overrides()
+
+
+def _add_predicted_job(command: CommandParser) -> None:
+    """Adds the options for the ranks, the machine and the measurements of a prediction."""
     command.add_argument("--ranks", default="1..27600", help="1..N, or numbers separated by commas")
     command.add_argument(
         "--ways", metavar="P,...", help="numbers of ranks that a sample is divided over"
@@ -278,14 +296,6 @@ def _add_scaling(parser: CommandParser) -> None:
     command.add_argument(
         "--measured", type=Path, metavar="FILE", help="output of scripts/bench/reduction.py --json"
     )
-    command.add_argument(
-        "--efficiency", type=float, default=0.9, help="the lowest that is worthwhile, default 0.9"
-    )
-    command.add_argument(
-        "--published", action="store_true", help="print published results beside the model, too"
-    )
-    command.add_argument("--out", type=Path, metavar="PICTURE", help=".png, .svg or .pdf")
-    command.add_json()
 
 
 def _add_run_dir(command: CommandParser) -> None:
