@@ -82,11 +82,11 @@ def division() -> Figure:
         bottom = 3.3 - 1.1 * rank
         axes.add_patch(Rectangle((0, bottom), 4, 1.1, fc=f"C{rank}", alpha=0.6))
         axes.text(2, bottom + 0.55, f"rows of rank {rank}", ha="center", va="center", fontsize=8)
-        first = bottom - (0.25 if rank < 3 else 0)
+        halo_start = bottom - (0.25 if rank < 3 else 0)
         last = bottom + 1.1 + (0.25 if rank else 0)
         left = 5 + 1.15 * rank
         axes.add_patch(Rectangle((left, bottom), 0.9, 1.1, fc=f"C{rank}", alpha=0.6))
-        for edge, size in ((first, bottom - first), (bottom + 1.1, last - bottom - 1.1)):
+        for edge, size in ((halo_start, bottom - halo_start), (bottom + 1.1, last - bottom - 1.1)):
             if size < 0.01:  # the edge of the sample
                 continue
             axes.add_patch(Rectangle((left, edge), 0.9, size, fc="none", ec="k", hatch="////"))
@@ -123,11 +123,11 @@ def exchange_kinds() -> Figure:
     }
     figure = Figure(figsize=(7, 3), layout="constrained")
     axes = figure.subplots()
-    for number, stages in enumerate(kinds.values()):
+    for index, stages in enumerate(kinds.values()):
         for stage in stages:
-            bottom = -1.2 * number + stage.row - 0.2
+            bottom = -1.2 * index + stage.row - 0.2
             axes.broken_barh([(stage.begin, stage.length)], (bottom, 0.4), color=stage.color)
-    axes.set(yticks=[-1.2 * number for number in range(len(kinds))], yticklabels=list(kinds))
+    axes.set(yticks=[-1.2 * index for index in range(len(kinds))], yticklabels=list(kinds))
     axes.set(xlabel="time (not to scale)", xticks=[], ylim=(-4.2, 1.3))
     for label, color in (("a rank computes a step", COMPUTE), ("ranks exchange", SEND)):
         axes.plot([], [], color=color, linewidth=6, label=label)

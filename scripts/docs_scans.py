@@ -73,10 +73,10 @@ def reading() -> Figure:
     _draw_pattern(middle, patterns.mean(axis=(0, 1)))
     middle.add_patch(Rectangle((3.5, 3.5), 40, 40, fill=False, edgecolor="orangered", lw=2))
     middle.set(title=f"mean pattern, crop {crop}", xlabel="detector x", ylabel="detector y")
-    with namsa.read(SCAN, region=region, crop=crop, binning=binning) as part:
-        rows, columns, *_ = part.shape
-        mean = part.read(slice(0, rows), slice(0, columns)).mean(axis=(0, 1))
-        shape = " × ".join(str(extent) for extent in part.shape)
+    with namsa.read(SCAN, region=region, crop=crop, binning=binning) as recording:
+        rows, columns, *_ = recording.shape
+        mean = recording.read(slice(0, rows), slice(0, columns)).mean(axis=(0, 1))
+        shape = " × ".join(str(extent) for extent in recording.shape)
     _draw_pattern(right, mean)
     right.set(title=f"read with binning {binning}:\n{shape}", xlabel="detector x")
     return figure

@@ -211,10 +211,10 @@ def _chosen(choices: list[Choice], stated: Stated, only: bool) -> tuple[Choice, 
     Raises:
         InputError: If several fit.
     """
-    first = choices[0]
+    preferred = choices[0]
     if only:
-        facts = agreement(stated, first.expanded.atoms)
-        return first, [text for agrees, text in facts if not agrees]
+        facts = agreement(stated, preferred.expanded.atoms)
+        return preferred, [text for agrees, text in facts if not agrees]
     fitting = _fitting(choices, stated)
     candidates = fitting or choices
     listed = "; ".join(choice.text for choice in choices)
@@ -223,10 +223,10 @@ def _chosen(choices: list[Choice], stated: Stated, only: bool) -> tuple[Choice, 
             f"of the settings that its space group can mean, {candidates[0].symmetry.name} fits "
             f"what else it says ({listed})"
         ]
-    if first.symmetry.written and fitting and fitting[0] is first:
-        return first, [
-            f"its operations, of {first.symmetry.name}, are taken; its space group's name is of "
-            "another one"
+    if preferred.symmetry.written and fitting and fitting[0] is preferred:
+        return preferred, [
+            f"its operations, of {preferred.symmetry.name}, are taken; its space group's name is "
+            "of another one"
         ]
     raise InputError(
         "its space group can mean several settings, and formula, Z and density do not decide "

@@ -87,9 +87,9 @@ def make_twisted_bilayer(
     rotation = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
     bottom_cell = np.asarray(bottom.cell)[:2, :2]
     top_cell = np.asarray(top.cell)[:2, :2] @ rotation
-    found = _coincidences(bottom_cell, top_cell, longest_angstrom, max_strain)
-    x, y = _right_angled_pairs(found, max_strain, lateral_angstrom, longest_angstrom)
-    fit = _fit_cells(found, x, y)
+    coincidences = _coincidences(bottom_cell, top_cell, longest_angstrom, max_strain)
+    x, y = _right_angled_pairs(coincidences, max_strain, lateral_angstrom, longest_angstrom)
+    fit = _fit_cells(coincidences, x, y)
     atoms_per_area = len(bottom) / abs(np.linalg.det(bottom_cell))
     atoms_per_area += len(top) / abs(np.linalg.det(top_cell))
     kept = (
@@ -109,8 +109,10 @@ def make_twisted_bilayer(
     by_area = np.round(fit.area[indices], 3)
     best = indices[np.lexsort([by_strain, by_area])[0]]
     pair = [x[best], y[best]]
-    sides = (found.lengths[x[best]], found.lengths[y[best]])
-    stacked = _stack(_fill(bottom, found.lower[pair], sides), _fill(top, found.upper[pair], sides))
+    sides = (coincidences.lengths[x[best]], coincidences.lengths[y[best]])
+    stacked = _stack(
+        _fill(bottom, coincidences.lower[pair], sides), _fill(top, coincidences.upper[pair], sides)
+    )
     return TwistedBilayer(stacked, angle_deg + float(fit.error_deg[best]), float(fit.strain[best]))
 
 
@@ -150,14 +152,14 @@ def _coincidences(
 
 
 def _right_angled_pairs(
-    found: _Coincidences,
+    coincidences: _Coincidences,
     max_strain: float,
     lateral_angstrom: tuple[float, float],
     longest_angstrom: float,
 ) -> tuple[Integers, Integers]:
     """Returns the pairs (x, y) of coincidences at nearly right angles, of allowed lengths."""
-    lengths = found.lengths
-    units = found.sides / np.maximum(lengths, 1e-9)[:, None]
+    lengths = coincidences.lengths
+    units = coincidences.sides / np.maximum(lengths, 1e-9)[:, None]
     handed = np.outer(units[:, 0], units[:, 1]) - np.outer(units[:, 1], units[:, 0])
     x, y = np.nonzero((np.abs(units @ units.T) <= 3 * max_strain) & (handed > 0))
     fits = np.maximum(lengths[x], lengths[y]) <= longest_angstrom
@@ -173,14 +175,14 @@ class _CellFit(NamedTuple):
     error_deg: Floats  # what the angle between the films changes by
 
 
-def _fit_cells(found: _Coincidences, x: Integers, y: Integers) -> _CellFit:
+def _fit_cells(coincidences: _Coincidences, x: Integers, y: Integers) -> _CellFit:
     """Deforms both films to the cells that pairs of coincidences span."""
-    lengths = found.lengths
+    lengths = coincidences.lengths
     box = np.zeros((len(x), 2, 2))
     box[:, 0, 0] = lengths[x]
     box[:, 1, 1] = lengths[y]
-    strain_below, turn_below = _deformation(_rows(found.below, x, y), box)
-    strain_above, turn_above = _deformation(_rows(found.above, x, y), box)
+    strain_below, turn_below = _deformation(_rows(coincidences.below, x, y), box)
+    strain_above, turn_above = _deformation(_rows(coincidences.above, x, y), box)
     return _CellFit(
         area=lengths[x] * lengths[y],
         strain=np.maximum(strain_below, strain_above),

@@ -143,7 +143,7 @@ def produce(
     listing = plan_list(
         directory, config, lambda listed: share(select(listed), layout.rank, layout.size)
     )
-    entries = listing.part
+    entries = listing.selected
     samples_hash = config.samples_hash()
     present = _present_ids(directory, samples_hash)
     failures = read_failures(directory, samples_hash)

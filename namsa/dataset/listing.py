@@ -16,7 +16,7 @@ from namsa.crystals.select import select_materials
 from namsa.dataset import manifest
 from namsa.dataset.entry import Entry, materials_named
 
-Part = Callable[[Sequence[Entry]], Sequence[Entry]]
+Select = Callable[[Sequence[Entry]], Sequence[Entry]]
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Listing:
     directory: Path  # the folder of the dataset
     config: SimulationConfig
     entries: Sequence[Entry]  # all of the list
-    part: Sequence[Entry]  # those whose crystals are needed
-    materials: dict[str, Material]  # by name, at least those of `part`
+    selected: Sequence[Entry]  # those whose crystals are needed
+    materials: dict[str, Material]  # by name, at least those of `selected`
     text: str | None  # content of a manifest that is still to be written
     requested_hash: str  # of the configuration and its crystals; empty without `text`
 
@@ -46,28 +46,28 @@ class Listing:
 
 
 def list_samples(
-    directory: Path, config: SimulationConfig, part: Part
+    directory: Path, config: SimulationConfig, select: Select
 ) -> tuple[Sequence[Entry], Sequence[Entry], dict[str, Material]]:
     """Reads the manifest of a dataset, or builds and writes it. Arguments and errors are those of
     `plan_list`.
 
     Returns:
-        All entries, `part` of them, and at least the materials of these by name.
+        All entries, those that `select` returns, and at least the materials of these by name.
     """
-    listing = plan_list(directory, config, part)
+    listing = plan_list(directory, config, select)
     listing.write()
-    return listing.entries, listing.part, listing.materials
+    return listing.entries, listing.selected, listing.materials
 
 
-def plan_list(directory: Path, config: SimulationConfig, part: Part) -> Listing:
+def plan_list(directory: Path, config: SimulationConfig, select: Select) -> Listing:
     """Reads the manifest of a dataset, or builds it without writing it.
 
-    Crystals that take long to derive are derived for `part` alone if the manifest shows that it is
-    the configuration's.
+    Crystals that take long to derive are derived for the selected entries alone if the manifest
+    shows that it is the configuration's.
 
     Args:
         config: The configuration of the dataset, given on the command line: its generator may run.
-        part: Returns those of the entries whose crystals are needed.
+        select: Returns those of the entries whose crystals are needed.
 
     Raises:
         InputError: If the manifest belongs to another configuration or is damaged, or a crystal
@@ -82,7 +82,7 @@ def plan_list(directory: Path, config: SimulationConfig, part: Part) -> Listing:
     entries: Sequence[Entry] | None = manifest.read_if_current(folder, config)
     if entries is not None:
         requested_hash = manifest.read_header(folder)["config_hash"]
-        selected = part(entries)
+        selected = select(entries)
         materials = select_materials(config.materials, names=materials_named(selected))
     else:
         materials = select_materials(config.materials, run_generator=True)
@@ -92,6 +92,6 @@ def plan_list(directory: Path, config: SimulationConfig, part: Part) -> Listing:
         else:
             entries = manifest.build_and_warn(config, materials)
             text = manifest.text_of(config, requested_hash, entries, materials)
-        selected = part(entries)
+        selected = select(entries)
     by_name = {material.name: material for material in materials}
     return Listing(directory, config, entries, selected, by_name, text, requested_hash)

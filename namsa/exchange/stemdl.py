@@ -164,12 +164,13 @@ def _lmdb(path: Path, file: BinaryIO) -> StemdlFile:
         )
     for records in (inputs, outputs):
         expected = math.prod(records.shape) * records.dtype.itemsize
-        for number in both:
-            size = locations[f"{records.prefix}{number}"][1]
+        for sample_number in both:
+            size = locations[f"{records.prefix}{sample_number}"][1]
             if size != expected:
                 stated = f"{records.shape} of {records.dtype} takes {expected}"
                 raise InputError(
-                    f"{path}: {records.prefix}{number} has {size} bytes, and the header's {stated}"
+                    f"{path}: {records.prefix}{sample_number} has {size} bytes, and the header's "
+                    f"{stated}"
                 )
     half = len(with_input ^ with_output)
     notes: tuple[str, ...] = ()

@@ -29,8 +29,8 @@ def fitted_density(
     positions = scan.moved(stated + scan.first, state.microscope) - scan.first
 
     still = np.zeros(len(columns.numbers))
-    before = columns.density(stated, ColumnValues(columns.yx, columns.electrons, still))
-    left = density - before.reshape(density.shape)
+    density_of_columns = columns.density(stated, ColumnValues(columns.yx, columns.electrons, still))
+    left = density - density_of_columns.reshape(density.shape)
     if uncertainty is not None:
         left = left * _significance(left, uncertainty, scan.step_angstrom)
     amount = state.columns.electrons.sum() / columns.electrons.sum()

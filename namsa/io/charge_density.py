@@ -328,8 +328,8 @@ def _parse_chgcar(text: str) -> tuple[ase.Atoms, Floats]:
 
 def _parse_cube(text: str) -> tuple[ase.Atoms, Floats]:
     """Returns atoms and density of a cube file."""
-    atoms, shape, before = parse_cube(text)
-    values = _numbers("".join(text.splitlines(keepends=True)[before:]), list(shape))
+    atoms, shape, header_lines = parse_cube(text)
+    values = _numbers("".join(text.splitlines(keepends=True)[header_lines:]), list(shape))
     return atoms, values.reshape(shape) / BOHR_RADIUS**3
 
 

@@ -139,7 +139,7 @@ class ScanOfFrames(PatternView):
 
     scan_shape: tuple[int, int]  # rows and columns of the scan
     flyback: int = 0  # frames at the end of each row that are no part of the scan
-    first: int = 0  # the scan's first frame
+    first_frame: int = 0  # the scan's first frame
     notes: tuple[str, ...] = ()  # what is left out, one line each
 
     @property
@@ -174,7 +174,9 @@ class ScanOfFrames(PatternView):
         ):
             line = self.scan_shape[1] + self.flyback
             frames = self.stored[
-                self.first + rows.start * line : self.first + rows.stop * line - self.flyback,
+                self.first_frame + rows.start * line : self.first_frame
+                + rows.stop * line
+                - self.flyback,
             ]
             last = len(columns)
             for place in range(len(rows)):
@@ -183,7 +185,7 @@ class ScanOfFrames(PatternView):
             low = min(columns)
             high = max(columns) + 1
             for place, row in enumerate(rows):
-                line_start = self.first + row * (self.scan_shape[1] + self.flyback)
+                line_start = self.first_frame + row * (self.scan_shape[1] + self.flyback)
                 patterns[place] = self.stored[line_start + low : line_start + high,][
                     [column - low for column in columns]
                 ]

@@ -299,12 +299,12 @@ class ArrayPatterns:
             raise IndexError(f"{len(parts)} indices for {len(self.shape)} axes")
         slices = []  # of all axes that are named
         kept: list[slice | int] = []  # without those of which one index is wanted
-        for part, size in zip(parts, self.shape, strict=False):
-            if isinstance(part, slice):
-                slices.append(part)
+        for axis_index, size in zip(parts, self.shape, strict=False):
+            if isinstance(axis_index, slice):
+                slices.append(axis_index)
                 kept.append(slice(None))
             else:
-                position = range(size)[part]
+                position = range(size)[axis_index]
                 slices.append(slice(position, position + 1))
                 kept.append(0)
         return np.asarray(self.values[tuple(slices)])[tuple(kept)]

@@ -77,11 +77,11 @@ UNIT_CELLS = {
 def main() -> None:
     options = parse()
     apart = frame.environment(RIVALS, "abtem")
-    own = [sys.executable, frame.WORKERS / "namsa_patterns.py"]
+    namsa_command = [sys.executable, frame.WORKERS / "namsa_patterns.py"]
     rival = [*apart, frame.WORKERS / "abtem_patterns.py"]
     programs = {}
     for name in CHOICES:
-        programs[name] = frame.start(own if name.startswith("namsa") else rival)
+        programs[name] = frame.start(namsa_command if name.startswith("namsa") else rival)
     comparisons = {}
     with tempfile.TemporaryDirectory() as folder:
         for specimen in options.specimens:

@@ -195,8 +195,8 @@ def record(patterns: np.ndarray, faults: Faults, seed: int) -> np.ndarray:
     if faults.bad_pixels:
         level = float(counts.mean(axis=(0, 1)).max())
         places = np.stack([rng.integers(20, n - 20, 8) for n in DETECTOR], axis=1)
-        for number, (y, x) in enumerate(places):
-            counts[:, :, y, x] = 0 if number < 2 else rng.poisson(4 * level, scan_shape)
+        for index, (y, x) in enumerate(places):
+            counts[:, :, y, x] = 0 if index < 2 else rng.poisson(4 * level, scan_shape)
     return counts
 
 

@@ -182,9 +182,9 @@ def of_steps(steps: list[dict[str, Any]]) -> dict[str, Any]:
         for name in ("step", "compute", "data"):
             times[f"{name}_ms"] = 1e3 * statistics.median(frame.column(steps[1:], f"{name}_s"))
         rate["samples_per_s"] = statistics.median(frame.column(steps[1:], "samples_per_s"))
-    first = {"first_step_s": steps[0]["step_s"]} if steps else {}
+    first_step = {"first_step_s": steps[0]["step_s"]} if steps else {}
     steps_s = sum(step.get("wall_s", step["step_s"]) for step in steps)
-    return {"steps": len(steps), "steps_s": steps_s, **first, **times, **rate}
+    return {"steps": len(steps), "steps_s": steps_s, **first_step, **times, **rate}
 
 
 if __name__ == "__main__":

@@ -119,7 +119,9 @@ def faults(sample: Sample, written: list[ArrayAxis], seen: dict[str, Any]) -> It
         yield f"shape {seen['shape']}"
         return
     cube = seen["class"] == "DataCube"
-    for number, ((name, units, along), axis) in enumerate(zip(written, seen["axes"], strict=True)):
+    for axis_index, ((name, units, along), axis) in enumerate(
+        zip(written, seen["axes"], strict=True)
+    ):
         wanted: dict[str, str | float] = {
             "units": units.replace("Å", "A") if cube else units,
             "scale": float(np.diff(along).mean()),
@@ -132,7 +134,7 @@ def faults(sample: Sample, written: list[ArrayAxis], seen: dict[str, Any]) -> It
             else:
                 same = bool(np.isclose(axis[key], float(value), rtol=1e-6))
             if not same:
-                yield f"axis {number}: {key} {axis[key]!r} instead of {value!r}"
+                yield f"axis {axis_index}: {key} {axis[key]!r} instead of {value!r}"
     if cube:
         pitch = sample.provenance["detector_sampling_mrad"]
         origin = sample.provenance["detector_origin_mrad"]

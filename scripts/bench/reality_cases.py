@@ -199,8 +199,8 @@ def expose(scattering: namsa.Scattering, case: Case) -> namsa.Sample:
         seed=5,
     )
     if condition.source:
-        first = round(ORIGIN / step.max())
-        taken = np.ix_(first + 2 * np.arange(SCAN[0]), first + 2 * np.arange(SCAN[1]))
+        first_index = round(ORIGIN / step.max())
+        taken = np.ix_(first_index + 2 * np.arange(SCAN[0]), first_index + 2 * np.arange(SCAN[1]))
         detector = sample.cbed.shape[1:]
         patterns = sample.cbed.reshape(*raster, *detector)[taken].reshape(-1, *detector)
         positions = np.array(sample.provenance["positions_angstrom"]).reshape(*raster, 2)[taken]

@@ -232,8 +232,8 @@ def own_fit(image: Floats, field: Floats, raster: Raster) -> Floats:
 
 def ssim(image: Floats, field: Floats, raster: Raster = USUAL) -> float:
     """Returns the structural similarity within the border."""
-    found = image_metrics(raster.inside(image), raster.inside(field), huber_delta=1.0)
-    return float(found["ssim"] or 0.0)
+    metrics = image_metrics(raster.inside(image), raster.inside(field), huber_delta=1.0)
+    return float(metrics["ssim"] or 0.0)
 
 
 class Choice(NamedTuple):

@@ -102,12 +102,12 @@ def measure(
     began = time.perf_counter()
     makers = makers_of(draws, workers, on_host)
     simulator = Simulator(makers, order.draws(), ring, failures.append)
-    first = threading.Event()
+    first_sample = threading.Event()
     ended = threading.Event()
-    reader = threading.Thread(target=read, args=(ring, first, ended))
+    reader = threading.Thread(target=read, args=(ring, first_sample, ended))
     reader.start()
     try:
-        while not (first.wait(1) or ended.is_set()):
+        while not (first_sample.wait(1) or ended.is_set()):
             pass
         start_s = time.perf_counter() - began
         simulator.numbers()
@@ -140,13 +140,13 @@ def makers_of(draws: SpecimenDraws, workers: int, on_host: bool) -> Sequence[InP
     return makers
 
 
-def read(ring: Ring, first: threading.Event, ended: threading.Event) -> None:
+def read(ring: Ring, first_sample: threading.Event, ended: threading.Event) -> None:
     """Takes every sample once, until the ring ends."""
     ring.begin_epoch(0)
     try:
         for place in range(ring.order.uses):
             entry = ring.take(ring.order.use(0, place)[0])
-            first.set()
+            first_sample.set()
             with ring.view(entry.id):
                 pass
     except BaseException:  # that of the simulator, which the row shows

@@ -127,10 +127,10 @@ def on_carbon(rng: Rng, thickness: float) -> tuple[str, ase.Atoms]:
     depth = rng.uniform(15, 35)
     sides = np.array([lx, ly, depth - 2])
     film = random_packing("C", sides, round(CARBON * sides.prod()), CLOSEST, rng)
-    part = atoms[atoms.positions[:, 0] < MIDDLE + rng.uniform(0, 4)]
+    particle = atoms[atoms.positions[:, 0] < MIDDLE + rng.uniform(0, 4)]
     below = film.positions + np.array([0, 0, lz + 1])
-    positions = np.concatenate([part.positions, below])
-    numbers = np.concatenate([part.numbers, film.numbers])
+    positions = np.concatenate([particle.positions, below])
+    numbers = np.concatenate([particle.numbers, film.numbers])
     return formula, ase.Atoms(numbers, positions, cell=[lx, ly, lz + depth], pbc=True)
 
 

@@ -55,10 +55,10 @@ def measure(options: Any, cores: int, overrides: list[str]) -> dict[str, Any]:
         variables = [f"KERAS_BACKEND={backend}", "JAX_PLATFORMS=cpu", f"PYTHONPATH={frame.ROOT}"]
         command = [sys.executable, worker, options.config, cores, *overrides]
         programs[backend] = frame.start(["env", *variables, *command])
-    for number in range(options.rounds + 1):
+    for round_index in range(options.rounds + 1):
         for backend, program in programs.items():
-            answer = frame.ask(program, {"steps": options.steps if number else 2})
-            if number:
+            answer = frame.ask(program, {"steps": options.steps if round_index else 2})
+            if round_index:
                 rounds[backend].append(answer)
     result: dict[str, Any] = {}
     for backend, program in programs.items():

@@ -46,12 +46,12 @@ def main() -> None:
         return
     began = time.monotonic()
     measured = False
-    for number, compute in enumerate(options.compute):
+    for index, compute in enumerate(options.compute):
         left = options.seconds - (time.monotonic() - began)
-        seconds = max(left / (len(options.compute) - number), 1.0)
-        found = {"compute": compute, **_in_process(compute, seconds)}
-        measured = measured or "step_s" in found
-        print(json.dumps(found), flush=True)
+        seconds = max(left / (len(options.compute) - index), 1.0)
+        row = {"compute": compute, **_in_process(compute, seconds)}
+        measured = measured or "step_s" in row
+        print(json.dumps(row), flush=True)
     if not measured:
         sys.exit(1)
 

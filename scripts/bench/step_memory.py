@@ -95,9 +95,9 @@ def measured_bytes(experiment: Experiment, device: str = "CPU:0") -> int:
     added = []
     for _ in range(STEPS):
         tf.config.experimental.reset_memory_stats(device)
-        before = tf.config.experimental.get_memory_info(device)["current"]
+        bytes_before = tf.config.experimental.get_memory_info(device)["current"]
         step(*batch, *numbers)
-        added.append(tf.config.experimental.get_memory_info(device)["peak"] - before)
+        added.append(tf.config.experimental.get_memory_info(device)["peak"] - bytes_before)
     variables = sum(math.prod(variable.shape) * 4 for variable in exchange.state())
     return int(statistics.median(added)) + variables + x.dtype.size * math.prod(x.shape)
 

@@ -233,8 +233,8 @@ def easyconfig(lock: dict[str, Any], wheel: Path) -> str:
         "exts_list = [",
     ]
     wheels_first = sorted(extensions(lock), key=lambda archive: not archive.file.endswith(".whl"))
-    own = Archive("namsa", __version__, "", wheel.name, sha256(wheel))
-    for archive in [*wheels_first, own]:
+    namsa_archive = Archive("namsa", __version__, "", wheel.name, sha256(wheel))
+    for archive in [*wheels_first, namsa_archive]:
         lines += extension_lines(archive)
     lines += [
         "]",

@@ -39,13 +39,13 @@ def preflight(ranks: int, folder: Path) -> Facts:
     began = time.process_time()
     faults = verdict(reports, ranks, 1)
     folders = [path for path in exchange.rglob("*") if path.is_dir()]
-    first = list((exchange / "group-00000").iterdir())
+    files_of_first_group = list((exchange / "group-00000").iterdir())
     return {
         "CPU s": spent_s + time.process_time() - began,
         "faults": len(faults),
         "files": sum(path.is_file() for path in exchange.rglob("*")),
         "most in a folder": max(len(list(path.iterdir())) for path in [exchange, *folders]),
-        "read by rank 0": sum(1 for _ in exchange.glob("group-*.json")) + len(first),
+        "read by rank 0": sum(1 for _ in exchange.glob("group-*.json")) + len(files_of_first_group),
     }
 
 

@@ -69,8 +69,8 @@ class PlayedRanks:
             due = time.monotonic()
             while not self.ended.wait(0):
                 # In a job the datagrams of different ranks are spread over the interval.
-                for number, (rank, parent, below, codec) in enumerate(self.speakers):
-                    wait_s = due + self.interval_s * number / len(self.speakers) - time.monotonic()
+                for index, (rank, parent, below, codec) in enumerate(self.speakers):
+                    wait_s = due + self.interval_s * index / len(self.speakers) - time.monotonic()
                     if wait_s > 0.005 and self.ended.wait(wait_s):
                         return
                     if rank not in self.dead:
@@ -87,8 +87,8 @@ class PlayedRanks:
 
     def step(self) -> tuple[int, float]:
         """Returns the step that the job is in, and the time since it began, s."""
-        step, part = divmod(time.monotonic() - self.began, STEP_S)
-        return int(step), part
+        step, seconds_of_step = divmod(time.monotonic() - self.began, STEP_S)
+        return int(step), seconds_of_step
 
 
 def rehearse(ranks: int, seconds: float, warning_s: float = 60.0) -> dict[str, float | str]:

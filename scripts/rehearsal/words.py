@@ -42,16 +42,16 @@ class EmulatedRanks(HorovodRanks):
         return self._ranks
 
     def _gather(self, tensor: Any, name: str) -> Any:
-        own = tensor.numpy()
+        array = tensor.numpy()
         if self._texts is None:
-            joined = np.tile(own, self._ranks)
+            joined = np.tile(array, self._ranks)
         elif name == "json_lengths":
             lengths = []
             for text in self._texts:
                 lengths.append(len(text))
-            joined = np.concatenate([own, np.array(lengths, own.dtype)])
+            joined = np.concatenate([array, np.array(lengths, array.dtype)])
         else:
-            joined = np.concatenate([own, np.frombuffer(b"".join(self._texts), np.uint8)])
+            joined = np.concatenate([array, np.frombuffer(b"".join(self._texts), np.uint8)])
         self.received.append(joined.nbytes)
         return joined
 

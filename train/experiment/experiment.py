@@ -299,4 +299,4 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
 
 def _fits_into(window: tuple[int, int], image: tuple[int, int]) -> bool:
     """Returns whether a window is at most as large as an image along both axes."""
-    return all(part <= size for part, size in zip(window, image, strict=True))
+    return window[0] <= image[0] and window[1] <= image[1]

@@ -185,7 +185,7 @@ def kept_batch(
     for entry in entries:
         draw = (epoch + entry.seed % every) // every
         window = cache.kept.get(entry.id)
-        if window is None or window.number != draw:
+        if window is None or window.draw != draw:
             # One by one, so that the numbers do not depend on which samples are drawn together.
             stored = read_batch(dataset, [entry], experiment, draw, cache, compose)
             x, y = finish(_on_host(stored), [entry])

@@ -257,13 +257,13 @@ def normaliser(
 
 
 def _with_coordinates(
-    x: Tensor, planes: Array, part: tuple[int, int, int] | None, data_format: DataFormat
+    x: Tensor, planes: Array, image_part: tuple[int, int, int] | None, data_format: DataFormat
 ) -> Tensor:
     """Returns images with two more channels, the coordinates `(h, w, 2)` of their pixels, or of a
     part of an axis.
     """
-    if part:
-        axis, start, stop = part
+    if image_part:
+        axis, start, stop = image_part
         planes = planes[(slice(None),) * axis + (slice(start, stop),)]
     axis_of_channels = -1
     if data_format == "channels_first":

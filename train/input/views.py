@@ -77,7 +77,7 @@ class SampleView(NamedTuple):
 class KeptWindow(NamedTuple):
     """A window that is used in several epochs."""
 
-    number: int  # of the draw
+    draw: int  # number of the draw
     x: Tensor  # `(1, ...)`, the network's input in data.dtype, which the sample was stored in
     y: Tensor  # `(1, ...)`, its target, float32
 

@@ -179,16 +179,16 @@ def _exchange_after_step(
     exchange: Exchange | None, step_number: int, is_last: bool, values: list[float]
 ) -> _ExchangedNumbers:
     """Returns the numbers of a step; those of all ranks if they exchange now or in the step."""
-    own = StepNumbers.from_list(values)
+    own_numbers = StepNumbers.from_list(values)
     if exchange is None or exchange.averages_in_step:
-        return _ExchangedNumbers(own, agreed=True, sync_s=None)
+        return _ExchangedNumbers(own_numbers, agreed=True, sync_s=None)
     started = time.perf_counter()
     means = exchange.after_step(step_number, is_last, values)
     if means is None:
-        return _ExchangedNumbers(own, agreed=False, sync_s=0.0)
+        return _ExchangedNumbers(own_numbers, agreed=False, sync_s=0.0)
     sync_s = time.perf_counter() - started
     mean = StepNumbers.from_list(means)
-    numbers = replace(mean, comm_s=own.comm_s, compute_s=own.compute_s)
+    numbers = replace(mean, comm_s=own_numbers.comm_s, compute_s=own_numbers.compute_s)
     return _ExchangedNumbers(numbers, agreed=True, sync_s=sync_s)
 
 

@@ -91,23 +91,23 @@ def write_report(run_dir: Path, result_part: Callable[[Path], ResultPart]) -> Pa
     if not any((run_dir / name).is_file() for name in FILES):
         raise InputError(f"{run_dir} is no run directory: it has none of {', '.join(FILES)}")
     config = read_if_there(run_dir / "config.yaml", _read_config)
-    part = result_part(run_dir)
-    steps = _read_steps(run_dir / "metrics.jsonl", part)
+    result = result_part(run_dir)
+    steps = _read_steps(run_dir / "metrics.jsonl", result)
     profile = read_if_there(run_dir / profile_results.FILE_NAME, profile_results.read_profile)
     validations = read_if_there(run_dir / rows.VALIDATIONS, rows.read)
     name = config.name if config else run_dir.resolve().name
     document = Document(
         name,
         (
-            *part.results,
-            DocumentSection("Training", training_blocks(steps, part, validations or [])),
+            *result.results,
+            DocumentSection("Training", training_blocks(steps, result, validations or [])),
             DocumentSection("Where the time went", time_blocks(steps)),
             DocumentSection("What a step consists of", performance_section.profiled(profile)),
-            DocumentSection("The run", (run_facts(part.run, steps, profile),)),
-            DocumentSection("Details", _details(part, config)),
+            DocumentSection("The run", (run_facts(result.run, steps, profile),)),
+            DocumentSection("Details", _details(result, config)),
         ),
-        kind=part.kind,
-        window_title=f"{name}: {part.kind.rpartition(': ')[2]}",
+        kind=result.kind,
+        window_title=f"{name}: {result.kind.rpartition(': ')[2]}",
     )
     path = run_dir / FILE
     write_text_atomic(path, page_html(document))
@@ -121,11 +121,11 @@ def _read_config(path: Path) -> RunConfig:
     return RunConfig(name, ABSOLUTE_PATH.sub(r"\1…/\2", text))
 
 
-def _read_steps(path: Path, part: ResultPart) -> Steps | None:
+def _read_steps(path: Path, result: ResultPart) -> Steps | None:
     """Returns the columns of a `metrics.jsonl`; `None` if no step has been recorded."""
     if not path.is_file():
         return None
-    optional = (*part.terms, *part.settings, *MEASURED_COLUMNS)
+    optional = (*result.terms, *result.settings, *MEASURED_COLUMNS)
     steps = read_steps(path, STEP_COLUMNS, optional)
     return steps if len(steps["step"]) else None
 
@@ -139,16 +139,16 @@ NO_STEP = Note("No step has been recorded in metrics.jsonl.")
 
 
 def training_blocks(
-    steps: Steps | None, part: ResultPart, validations: Sequence[Mapping[str, object]]
+    steps: Steps | None, result: ResultPart, validations: Sequence[Mapping[str, object]]
 ) -> list[Block]:
     """Returns how the loss developed, and the rows of validation.jsonl as a table."""
-    blocks: list[Block] = [NO_STEP] if steps is None else _loss_blocks(steps, part)
+    blocks: list[Block] = [NO_STEP] if steps is None else _loss_blocks(steps, result)
     if validations:
         blocks.append(_validation_table(validations))
     return blocks
 
 
-def _loss_blocks(steps: Steps, part: ResultPart) -> list[Block]:
+def _loss_blocks(steps: Steps, result: ResultPart) -> list[Block]:
     """Returns the loss in a sentence and over the steps."""
     _, loss = figures.epoch_means(steps, "loss")
     skipped = int(np.count_nonzero(~np.isfinite(steps["loss"])))
@@ -157,9 +157,9 @@ def _loss_blocks(steps: Steps, part: ResultPart) -> list[Block]:
     if skipped:
         text += f" {count(skipped, 'step')} had no finite loss."
     curves = ["Loss", "learning rate"]
-    for label in part.settings.values():
+    for label in result.settings.values():
         curves.append(label.replace("\n", " "))
-    figure = figures.loss_figure(steps, part.terms, part.settings)
+    figure = figures.loss_figure(steps, result.terms, result.settings)
     return [Paragraph(text), plot(figure, f"{', '.join(curves)} over the steps")]
 
 
@@ -220,11 +220,11 @@ def run_facts(run: RunFacts | None, steps: Steps | None, profile: Profile | None
     return Table((), cells, text_columns=2)
 
 
-def _details(part: ResultPart, config: RunConfig | None) -> list[Block]:
+def _details(result: ResultPart, config: RunConfig | None) -> list[Block]:
     """Returns what the reader opens by a click: all samples, and the configuration."""
     shown = Preformatted(config.text) if config else Note("config.yaml is missing.")
     return [
-        Fold("Every held-out sample", (part.samples,)),
+        Fold("Every held-out sample", (result.samples,)),
         Fold("Configuration", (shown,)),
     ]
 

@@ -42,7 +42,7 @@ class Item:
 
     name: str  # name of the file, or the sample's id
     origin: FileState  # the file of the dataset
-    first: int  # first byte in it
+    first_byte: int  # in it
     size: int  # number of bytes
 
     @classmethod
@@ -149,26 +149,26 @@ def transfer(
     Raises:
         WorkError: If a file cannot be read or written, has changed, or a piece arrives damaged.
     """
-    part = _RankPart(plan, ranks.rank(), source, target, complete)
-    total = part.bytes_to_read()
+    rank_part = _RankPart(plan, ranks.rank(), source, target, complete)
+    total = rank_part.bytes_to_read()
     counts = Counter(read=0, sent=0, received=0, written=0)
     with ThreadPoolExecutor(threads) as pool, ThreadPoolExecutor(1) as ahead:
-        next_piece = ahead.submit(part.read, 0, pool, threads)
+        next_piece = ahead.submit(rank_part.read, 0, pool, threads)
         for round_index, pieces in enumerate(plan.rounds):
             with ranks.local_work():
-                part.complete_items(round_index - 1)
-                own = next_piece.result()
-            next_piece = ahead.submit(part.read, round_index + 1, pool, threads)
-            counts["read"] += len(own.body)
+                rank_part.complete_items(round_index - 1)
+                own_piece = next_piece.result()
+            next_piece = ahead.submit(rank_part.read, round_index + 1, pool, threads)
+            counts["read"] += len(own_piece.body)
             on_progress(counts["read"] // 2**20, total // 2**20)
-            outgoing = part.messages(pieces, own)
+            outgoing = rank_part.messages(pieces, own_piece)
             arrived = ranks.exchange_bytes(outgoing)
             counts.update(sent=sum(map(len, outgoing)), received=sum(map(len, arrived)))
             with ranks.local_work():
                 for piece in pieces:
-                    counts["written"] += part.receive(piece, own, arrived)
+                    counts["written"] += rank_part.receive(piece, own_piece, arrived)
         with ranks.local_work():
-            part.complete_items(len(plan.rounds) - 1)
+            rank_part.complete_items(len(plan.rounds) - 1)
     return counts
 
 
@@ -217,12 +217,12 @@ class _RankPart:
             for piece in self._plan.rounds[round_index]:
                 if piece.reader == self._rank:
                     item = self._plan.items[piece.item]
-                    moved = replace(piece, start=item.first + piece.start)
+                    moved = replace(piece, start=item.first_byte + piece.start)
                     path = self._source / item.origin.name
                     data = read_piece(path, item.origin, moved, pool, threads)
         return _Message(xxhash.xxh3_128_digest(data), memoryview(data))
 
-    def messages(self, pieces: Sequence[Piece], own: _Message) -> list[Bytes]:
+    def messages(self, pieces: Sequence[Piece], own_piece: _Message) -> list[Bytes]:
         """Returns this rank's message to each rank: digest and piece to those that write it, the
         digest to those that complete the item.
         """
@@ -231,8 +231,8 @@ class _RankPart:
         for piece in pieces:
             if piece.reader != self._rank:
                 continue
-            digest_alone = np.frombuffer(own.digest, np.uint8)
-            with_piece = np.frombuffer(own.digest + own.body, np.uint8)
+            digest_alone = np.frombuffer(own_piece.digest, np.uint8)
+            with_piece = np.frombuffer(own_piece.digest + own_piece.body, np.uint8)
             for node in piece.nodes:
                 members = nodes[node]
                 messages[members[0]] = digest_alone
@@ -240,7 +240,7 @@ class _RankPart:
         messages[self._rank] = messages[self._rank][:0]  # nothing to itself
         return messages
 
-    def receive(self, piece: Piece, own: _Message, arrived: Sequence[Bytes]) -> int:
+    def receive(self, piece: Piece, own_piece: _Message, arrived: Sequence[Bytes]) -> int:
         """Writes a piece that its reader has sent, and keeps its digest, where this rank has to.
 
         Returns:
@@ -252,7 +252,7 @@ class _RankPart:
         completes = self._rank == self._members[0]
         if not (writes or completes):
             return 0
-        message = own
+        message = own_piece
         if piece.reader != self._rank:
             received = memoryview(arrived[piece.reader].data)
             message = _Message(bytes(received[:_DIGEST_BYTES]), received[_DIGEST_BYTES:])

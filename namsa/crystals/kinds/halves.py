@@ -135,16 +135,16 @@ def _halves(
         shift: The rigid shift of the second half, Å.
     """
     sides = np.asarray(atoms.cell.lengths())
-    first = atoms.copy()
-    second = atoms.copy()
+    first_half = atoms.copy()
+    second_half = atoms.copy()
     origin = np.array([plane, 0.0, 0.0])
-    first.positions = wrapped(atoms.positions - origin, sides)
-    second.positions = wrapped((atoms.positions - origin) * signs + shift, sides)
+    first_half.positions = wrapped(atoms.positions - origin, sides)
+    second_half.positions = wrapped((atoms.positions - origin) * signs + shift, sides)
     half = sides[0] / 2
-    first_x = first.positions[:, 0]
-    second_x = second.positions[:, 0]
-    second.set_array(PART, np.ones(len(second), np.int64))
-    return first[(first_x <= half + EXACT)], second[
+    first_x = first_half.positions[:, 0]
+    second_x = second_half.positions[:, 0]
+    second_half.set_array(PART, np.ones(len(second_half), np.int64))
+    return first_half[(first_x <= half + EXACT)], second_half[
         (second_x >= half - EXACT) | (second_x <= EXACT)
     ]
 

@@ -61,14 +61,16 @@ class Sector:
 
     path: Path
     file: BinaryIO
-    first: int  # byte at which the first frame begins
+    first_byte: int  # at which the first frame begins
     places: tuple[tuple[int, int], ...]  # row and column of each block of a frame, in the sector
 
     def read(self, frame_number: int) -> Array:
         """Returns the sector's part of a frame. Raises WorkError if blocks are missing."""
         with system_errors(f"cannot read {self.path} at frame {frame_number}"):
             data = read_at(
-                self.file, BLOCKS * BLOCK_BYTES, self.first + frame_number * BLOCKS * BLOCK_BYTES
+                self.file,
+                BLOCKS * BLOCK_BYTES,
+                self.first_byte + frame_number * BLOCKS * BLOCK_BYTES,
             )
         if len(data) < BLOCKS * BLOCK_BYTES:
             raise WorkError(

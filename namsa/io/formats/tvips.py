@@ -77,7 +77,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         header, series = _read_header(paths[0], files[0])
         pieces: list[FileFrames] = []
         for path_of_part, file in zip(paths, files, strict=True):
-            pieces.append(_frames(path_of_part, file, series, first=not pieces))
+            pieces.append(_frames(path_of_part, file, series, is_first=not pieces))
         frames = pieces[0] if len(pieces) == 1 else JoinedFrames(pieces)
         counted = None
         if _has_counts(series) and not options.growing:
@@ -172,9 +172,9 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[np.void, _Series]:
     return header, _Series(shape, np.dtype(TYPES[bits]), header_bytes, version)
 
 
-def _frames(path: Path, file: BinaryIO, series: _Series, first: bool) -> FileFrames:
+def _frames(path: Path, file: BinaryIO, series: _Series, is_first: bool) -> FileFrames:
     """Returns the frames in a file."""
-    start = SERIES_BYTES if first else 0
+    start = SERIES_BYTES if is_first else 0
     count, rest = divmod(os.fstat(file.fileno()).st_size - start, series.stride)
     if rest:
         raise InputError(

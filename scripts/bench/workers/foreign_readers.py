@@ -28,11 +28,11 @@ def run(path: str) -> dict[str, Any]:
 
 
 def with_py4dstem(path: str) -> dict[str, Any]:
-    found = py4DSTEM.read(path)  # one tree, or the list of their names
-    if isinstance(found, list):
-        roots = [py4DSTEM.read(path, datapath=name) for name in found]
+    tree = py4DSTEM.read(path)  # one tree, or the list of their names
+    if isinstance(tree, list):
+        roots = [py4DSTEM.read(path, datapath=name) for name in tree]
     else:
-        roots = [found]
+        roots = [tree]
     trees = {}
     for root in roots:
         arrays = {name: root.tree(name) for name in ("cbed", "density", "projected_potential")}

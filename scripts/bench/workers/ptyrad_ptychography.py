@@ -71,9 +71,9 @@ def parameters(settings: dict[str, Any], written: dict[str, Any]) -> dict[str, A
     if settings["blur"]:
         blur = {"start_iter": 1, "std": settings["blur"]}
     batches = {"size": settings["batch"], "grad_accumulation": 1}
-    first = written["init_params"]
+    initial = written["init_params"]
     return written | {
-        "init_params": first | {"probe_pmode_max": settings["modes"]},
+        "init_params": initial | {"probe_pmode_max": settings["modes"]},
         "model_params": {"update_params": {name: update(rate) for name, rate in rates.items()}},
         "constraint_params": {
             "objp_postiv": {"start_iter": 1 if settings["positive"] else None},
@@ -103,7 +103,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     batches = [torch.from_numpy(group) for group in groups]
     pixel = float(model.dx)
     corner = (model.crop_pos[0] + model.opt_probe_pos_shifts[0]).detach().numpy()
-    first = corner + model.H.shape[-1] // 2
+    first_pixel = corner + model.H.shape[-1] // 2
     phases = []
     seconds = []
     losses = []
@@ -125,7 +125,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
             phases.append(projected(model.opt_objp.detach().numpy()[0]))
             seconds.append(time.process_time() - start)
             images = np.array(phases, np.float32)
-            np.savez(job["result"], phases=images, step=[pixel, pixel], first=first * pixel)
+            np.savez(job["result"], phases=images, step=[pixel, pixel], first=first_pixel * pixel)
     between = float(model.opt_slice_thickness.detach())
     return {"cpu_seconds": seconds, "losses": losses, "slice_thickness": between}
 

@@ -86,9 +86,12 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         phases.append(projected(np.asarray(ptychography.object)))
         seconds.append(time.process_time() - start)
     sampling = np.array(ptychography.sampling)
-    first = np.asarray(ptychography._positions_px)[0]
+    first_pixel = np.asarray(ptychography._positions_px)[0]
     np.savez(
-        job["result"], phases=np.array(phases, np.float32), step=sampling, first=first * sampling
+        job["result"],
+        phases=np.array(phases, np.float32),
+        step=sampling,
+        first=first_pixel * sampling,
     )
     return {"cpu_seconds": seconds, "losses": losses}
 

@@ -92,8 +92,8 @@ def predictor(
     def whole(x: Tensor) -> Tensor:
         if split is None:
             return model(x, training=False)
-        part = model(split.take_part(x, data_format), training=False)
-        return split.join_parts(part, data_format, "density")
+        part_of_output = model(split.take_part(x, data_format), training=False)
+        return split.join_parts(part_of_output, data_format, "density")
 
     forward = backend.execution().compiled(whole, model.variables)
 

@@ -217,8 +217,8 @@ def predictor(
         x, _ = normalise_graph(
             Batch(patterns, ops.ones((1, 1, 1, 1)), ops.zeros((1, 1, 1))), settings, channels
         )
-        part = split.take_part(x, settings.data_format) if split else x
-        output = ops.cast(model(part, training=False), "float32")
+        part_of_x = split.take_part(x, settings.data_format) if split else x
+        output = ops.cast(model(part_of_x, training=False), "float32")
         values = output[:, :count]
         u = output[:, count:]
         scale = ops.ones_like(values) if likelihood == "none" else ops.exp(log_scale(u))

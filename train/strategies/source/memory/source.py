@@ -208,20 +208,21 @@ class MemorySource(LayeredSource):
 
 
 def assign_owners(
-    ids: Sequence[str], groups: Sequence[Sequence[int]], part: int | None
+    ids: Sequence[str], groups: Sequence[Sequence[int]], place_in_group: int | None
 ) -> dict[str, int]:
     """Returns the rank that owns each sample, in the order in which they are needed: one of the
     group that is first.
 
     Args:
-        part: This rank's place in its group, for owners of its part; `None` for owners of whole
-            samples.
+        place_in_group: This rank's place in its group, for owners of its part; `None` for owners
+            of whole samples.
     """
     owners = {}
-    for place, sample_id in enumerate(ids):
-        turn, group = divmod(place, len(groups))
+    for position, sample_id in enumerate(ids):
+        turn, group = divmod(position, len(groups))
         members = groups[group]
-        owners[sample_id] = members[turn % len(members) if part is None else part]
+        place = turn % len(members) if place_in_group is None else place_in_group
+        owners[sample_id] = members[place]
     return owners
 
 

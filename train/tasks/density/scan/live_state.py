@@ -59,9 +59,10 @@ def image_arrays(images: ScanImages) -> dict[str, Array]:
     blends = {"densities": images.densities, "scores": images.scores, "familiar": images.familiar}
     if images.bins:
         blends["bins"] = images.bins
-    sums = {
-        f"{name}_{part}": getattr(blend, part) for name, blend in blends.items() for part in SUMS
-    }
+    sums = {}
+    for name, blend in blends.items():
+        for sum_name in SUMS:
+            sums[f"{name}_{sum_name}"] = getattr(blend, sum_name)
     return {
         **sums,
         "transforms": images.aberrations.transforms,

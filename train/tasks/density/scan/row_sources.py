@@ -28,9 +28,9 @@ class RowSource(Protocol):
         row.
         """
 
-    def rows(self, first: int) -> Iterator[Array]:
-        """Yields consecutive rows of patterns, `(k, sx, dy, dx)`, from row `first` to the last;
-        waits for them.
+    def rows(self, start_row: int) -> Iterator[Array]:
+        """Yields consecutive rows of patterns, `(k, sx, dy, dx)`, from row `start_row` to the
+        last; waits for them.
         """
 
 
@@ -51,23 +51,24 @@ class GrowingFile:
         with self._open(0) as recording:
             return override(_of_whole_scan(recording, self.scan_shape), self.calibration)
 
-    def rows(self, first: int) -> Iterator[Array]:
-        """Yields the rows from `first` on, as soon as they are complete."""
+    def rows(self, start_row: int) -> Iterator[Array]:
+        """Yields the rows from `start_row` on, as soon as they are complete."""
         sy, sx = self.scan_shape
-        while first < sy:
-            with self._open(first) as recording:
+        row = start_row
+        while row < sy:
+            with self._open(row) as recording:
                 stop = min(sy, recording.shape[0])
                 together = max(
                     1,
                     PIECE_BYTES
                     // (recording.dtype.itemsize * sx * int(np.prod(recording.shape[2:]))),
                 )
-                while first < stop:
-                    rows = slice(first, min(first + together, stop))
+                while row < stop:
+                    rows = slice(row, min(row + together, stop))
                     yield corrected(
-                        recording.read(rows, slice(0, sx)), first, self.scan_shape, self.calibration
+                        recording.read(rows, slice(0, sx)), row, self.scan_shape, self.calibration
                     )
-                    first = rows.stop
+                    row = rows.stop
 
     @contextmanager
     def _open(self, row: int) -> Iterator[Recording]:
@@ -127,19 +128,21 @@ class ArrayStream:
     def describe(self) -> Recording:
         """Returns what is known as soon as there is an array."""
         self._held.append(next(self._frames))
-        first = self._held[0]
-        array = Recording(ArrayPatterns(first[None]), format="array", name="the stream")
+        first_array = self._held[0]
+        array = Recording(ArrayPatterns(first_array[None]), format="array", name="the stream")
         return override(_of_whole_scan(array, self.scan_shape), self.calibration)
 
-    def rows(self, first: int) -> Iterator[Array]:
-        """Yields the rows from `first` on; those before are left out.
+    def rows(self, start_row: int) -> Iterator[Array]:
+        """Yields the rows from `start_row` on; those before are left out.
 
         Raises:
-            InputError: If the stream begins after `first`.
+            InputError: If the stream begins after `start_row`.
             WorkError: If it ends before the scan does.
         """
-        if first < self.first_row:
-            raise InputError(f"the stream begins with row {self.first_row}: begin with row {first}")
+        if start_row < self.first_row:
+            raise InputError(
+                f"the stream begins with row {self.first_row}: begin with row {start_row}"
+            )
         sy, sx = self.scan_shape
         row = self.first_row
         held = self._held
@@ -154,7 +157,7 @@ class ArrayStream:
             frames = np.concatenate(held) if len(held) > 1 else held[0]
             count = min(len(frames) // sx, sy - row)
             complete, held[:] = frames[: count * sx], [frames[count * sx :]]
-            left_out = max(0, min(count, first - row))
+            left_out = max(0, min(count, start_row - row))
             if left_out < count:
                 rows = complete.reshape(count, sx, *complete.shape[1:])[left_out:]
                 yield corrected(rows, row + left_out, self.scan_shape, self.calibration)

@@ -113,8 +113,8 @@ class AberrationsOfScan:
         """Adds a window `(sy, sx, dy, dx)`, if it is looked at: `PARTS` along each axis, evenly
         spaced.
         """
-        if (number := self._numbers.get((row, column))) is not None:
-            self.transforms[number] = self.overlaps.transform(patterns)
+        if (window_number := self._numbers.get((row, column))) is not None:
+            self.transforms[window_number] = self.overlaps.transform(patterns)
 
     def measure(self) -> MeasuredAberrations | None:
         """Returns the aberrations of the windows that were added; `None` if their patterns show
