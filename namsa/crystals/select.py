@@ -266,22 +266,23 @@ def _distinct(group: Sequence[Material]) -> list[Material]:
     matcher = StructureMatcher(
         ltol=LENGTH_TOLERANCE, stol=SITE_TOLERANCE, angle_tol=ANGLE_TOLERANCE
     )
-    kept: list[tuple[Material, Structure]] = []
+    kept: list[Material] = []
+    structures: list[Structure] = []  # of those that are kept
     for material in group:
         structure = to_structure(material.atoms)
-        for index, (other, other_structure) in enumerate(kept):
-            compared = material.kind != other.kind or material.kind not in NOT_COMPARED
-            if (
-                compared
-                and _similar_volume(structure, other_structure)
-                and matcher.fit(structure, other_structure)
-            ):
+        for index, other in enumerate(kept):
+            if material.kind == other.kind and material.kind in NOT_COMPARED:
+                continue
+            if not _similar_volume(structure, structures[index]):
+                continue
+            if matcher.fit(structure, structures[index]):
                 duplicate = f"{material.name} ({material.source})"
-                kept[index] = (replace(other, merged=(*other.merged, duplicate)), other_structure)
+                kept[index] = replace(other, merged=(*other.merged, duplicate))
                 break
         else:
-            kept.append((material, structure))
-    return [material for material, _ in kept] + large
+            kept.append(material)
+            structures.append(structure)
+    return kept + large
 
 
 def _similar_volume(one: Structure, other: Structure) -> bool:

@@ -90,15 +90,12 @@ class SpecimenDraws:
             raise InputError(
                 "no specimen can be drawn: the training split has no sample that can be built"
             )
-        kept = {name: materials[name] for name in materials_named(entries)} | {
-            material.name: material for material in more
-        }
+        kept = {name: materials[name] for name in materials_named(entries)}
         axes = {(entry.material, entry.zone_axis) for entry in entries}
-        axes |= {
-            (material.name, zone_axis)
-            for material in more
-            for zone_axis in zone_axes_of(config.specimen, material)
-        }
+        for material in more:
+            kept[material.name] = material
+            for zone_axis in zone_axes_of(config.specimen, material):
+                axes.add((material.name, zone_axis))
         return cls(config, kept, tuple(sorted(axes)))
 
     @property

@@ -101,12 +101,12 @@ def _ensure_manifest(sources: Sequence[Path], out: Path) -> str:
     if len(set(hashes.values())) > 1:
         listed = ", ".join(f"{samples_hash} in {source}" for source, samples_hash in hashes.items())
         raise InputError(f"samples of different configurations do not go together: {listed}")
+    samples_hash = hashes[sources[0]]
     has_one = (out / manifest.FILE_NAME).exists()
-    for candidate in [out] if has_one else sources:
-        if manifest.read_header(candidate)["samples_hash"] == hashes[sources[0]]:
-            entries = _entries_without_cost(candidate)
-            if all(entries.issuperset(_entries_without_cost(source)) for source in sources):
-                break
+    candidates = [out] if has_one else sources
+    for candidate in candidates:
+        if _lists_all(candidate, sources, samples_hash):
+            break
     else:
         where = f"in {out} " * has_one
         raise InputError(
@@ -120,7 +120,17 @@ def _ensure_manifest(sources: Sequence[Path], out: Path) -> str:
             if os.path.lexists(candidate / name):
                 text = read_text(candidate / name, largest_bytes=LARGEST_FILE_BYTES)
                 write_text_atomic(out / name, text)
-    return hashes[sources[0]]
+    return samples_hash
+
+
+def _lists_all(candidate: Path, sources: Sequence[Path], samples_hash: str) -> bool:
+    """Returns whether the manifest of a folder is of a configuration and has the entries of all
+    sources.
+    """
+    if manifest.read_header(candidate)["samples_hash"] != samples_hash:
+        return False
+    entries = _entries_without_cost(candidate)
+    return all(entries.issuperset(_entries_without_cost(source)) for source in sources)
 
 
 def _entries_without_cost(directory: Path) -> set[str]:

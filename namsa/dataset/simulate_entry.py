@@ -238,10 +238,13 @@ def _scatter_specimen(
     seed = seed_of(config.seed, entries[0].specimen)
     snapshots = setup.snapshots(supercell, seed)
     max_angle = _largest_angle_mrad(config, entries, setup.grid)
-    plan = layer_plan(config, snapshots[0], max_angle) if config.simulation.follows_layers else None
-    thickness_of_slices = dict(
-        slices_of_sample(config, fit, entry.thickness_angstrom, plan) for entry in entries
-    )
+    plan = None
+    if config.simulation.follows_layers:
+        plan = layer_plan(config, snapshots[0], max_angle)
+    thickness_of_slices = {}
+    for entry in entries:
+        slices, thickness = slices_of_sample(config, fit, entry.thickness_angstrom, plan)
+        thickness_of_slices[slices] = thickness
     depths = sorted(thickness_of_slices)
     settings = settings_of_sample(setup, seed, charge_density=charge_density, judged=judged)
     scattering_plan = plan_scattering(

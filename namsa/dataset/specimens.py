@@ -190,10 +190,11 @@ def _partner(
         fits = [fits_of(size, rectangles) for size in sizes]
         if not all(fits):
             continue
-        thickest = fits[-1]
-        most_atoms = max(cell.fit.atoms for cell in thickest)
+        in_thickest = fits[-1]
+        most_atoms = max(fitted.fit.atoms for fitted in in_thickest)
         if sizes[-1].atoms + most_atoms <= specimen.max_atoms:
-            misfits.append((min(cell.misfit for cell in thickest), other.name))
+            least_misfit = min(fitted.misfit for fitted in in_thickest)
+            misfits.append((least_misfit, other.name))
     if not misfits:
         raise InputError(
             f"no other material of the same split fits to {cells.name} within a strain of "

@@ -3,6 +3,7 @@ tilted images.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,52 +59,64 @@ def find_orientation(
         The orientation, or `None` if neither method says anything.
     """
     evidence = []
-    if curl is not None and curl.significance > CERTAIN:
-        evidence.append(
-            (
-                curl.rotation_deg,
-                np.hypot(curl.error_deg, MODEL_ERROR_DEG),
-                curl.flip,
-                curl.significance,
-                "curl of the centre of mass",
-            )
-        )
+    if curl is not None:
+        evidence.append(_evidence_of_curl(curl))
     if shifts is not None:
-        rotation, error, flip, significance = _orientation_of_shifts(shifts, step)
-        if significance > CERTAIN:
-            evidence.append(
-                (
-                    rotation,
-                    np.hypot(error, MODEL_ERROR_DEG),
-                    flip,
-                    significance,
-                    "shifts of tilted bright-field images",
-                )
-            )
+        evidence.append(_evidence_of_shifts(shifts, step))
+    evidence = [single for single in evidence if single.significance > CERTAIN]
     if not evidence:
         return None
-    evidence.sort(key=lambda item: item[1])
-    rotation, error, flip, significance, method = evidence[0]
-    notes: tuple[str, ...] = ()
-    if len(evidence) == 2:
-        other, other_error, other_flip, other_significance, other_method = evidence[1]
-        apart = (other - rotation + 90) % 180 - 90
-        agree = flip == other_flip and abs(apart) < DIFFER * np.hypot(error, other_error)
-        if agree:
-            weight = error**2 / (error**2 + other_error**2)
-            rotation = rotation + weight * apart
-            error = error * other_error / np.hypot(error, other_error)
-            significance = float(np.hypot(significance, other_significance))
-            method = f"{method}, and {other_method}"
-        else:
-            mirror = "with" if other_flip else "without"
-            other_result = (
-                f"{other:.1f} ± {other_error:.1f}° (or 180° more) {mirror} y and x exchanged"
-            )
-            notes = (
-                f"rotation by the {other_method}: {other_result}, which contradicts the {method}",
-            )
-    return Orientation(_wrapped(rotation), float(error), flip, significance, method, notes)
+    evidence.sort(key=lambda single: single.error_deg)
+    best = evidence[0]
+    if len(evidence) == 1:
+        return best.as_orientation()
+    other = evidence[1]
+    apart = (other.rotation_deg - best.rotation_deg + 90) % 180 - 90
+    limit = DIFFER * np.hypot(best.error_deg, other.error_deg)
+    if best.flip == other.flip and abs(apart) < limit:
+        return _combined(best, other, apart).as_orientation()
+    mirror = "with" if other.flip else "without"
+    return best.as_orientation(
+        f"rotation by the {other.method}: {other.rotation_deg:.1f} ± {other.error_deg:.1f}° (or "
+        f"180° more) {mirror} y and x exchanged, which contradicts the {best.method}"
+    )
+
+
+class _Evidence(NamedTuple):
+    """What one method says of the orientation; see `Orientation`."""
+
+    rotation_deg: float  # up to 180 degrees
+    error_deg: float
+    flip: bool
+    significance: float
+    method: str
+
+    def as_orientation(self, *notes: str) -> Orientation:
+        """Returns the orientation that follows from it alone."""
+        return Orientation(
+            _wrapped(self.rotation_deg),
+            float(self.error_deg),
+            self.flip,
+            self.significance,
+            self.method,
+            notes,
+        )
+
+
+def _combined(best: _Evidence, other: _Evidence, apart: float) -> _Evidence:
+    """Returns the weighted mean of two methods that agree.
+
+    Args:
+        apart: Degrees from the rotation of the best to that of the other.
+    """
+    weight = best.error_deg**2 / (best.error_deg**2 + other.error_deg**2)
+    return _Evidence(
+        best.rotation_deg + weight * apart,
+        best.error_deg * other.error_deg / np.hypot(best.error_deg, other.error_deg),
+        best.flip,
+        float(np.hypot(best.significance, other.significance)),
+        f"{best.method}, and {other.method}",
+    )
 
 
 def other_branch(orientation: Orientation) -> Orientation:
@@ -145,12 +158,18 @@ def find_focus(
     )
 
 
-def _orientation_of_shifts(
-    shifts: ShiftFit, step: tuple[float, float]
-) -> tuple[float, float, bool, float]:
-    """Returns rotation, its error, flip and the significance of the flip from M = −C O, with C
-    symmetric.
-    """
+def _evidence_of_curl(curl: CurlFit) -> _Evidence:
+    return _Evidence(
+        curl.rotation_deg,
+        np.hypot(curl.error_deg, MODEL_ERROR_DEG),
+        curl.flip,
+        curl.significance,
+        "curl of the centre of mass",
+    )
+
+
+def _evidence_of_shifts(shifts: ShiftFit, step: tuple[float, float]) -> _Evidence:
+    """Returns rotation and flip from M = −C O, with C symmetric."""
     scale = np.asarray(step)[:, None] / np.mean(step)
 
     def determinant(m: Floats) -> float:
@@ -165,24 +184,31 @@ def _orientation_of_shifts(
     m = shifts.matrix.ravel()
     size = 1e-4 * np.abs(m).max()
     flip = determinant(m) < 0
-    bends = np.array(
-        [
-            (determinant(m + size * unit) - determinant(m - size * unit)) / (2 * size)
-            for unit in np.eye(4)
-        ]
-    )
-    turns = np.array(
-        [np.sin(rotation(m + size * unit, flip) - rotation(m, flip)) / size for unit in np.eye(4)]
-    )
-    spread = float(np.sqrt(bends @ shifts.covariance @ bends))
-    error = float(np.rad2deg(np.sqrt(turns @ shifts.covariance @ turns)))
+    determinant_slopes = []
+    rotation_slopes = []
+    for unit in np.eye(4):
+        determinant_change = determinant(m + size * unit) - determinant(m - size * unit)
+        determinant_slopes.append(determinant_change / (2 * size))
+        turned_by = rotation(m + size * unit, flip) - rotation(m, flip)
+        rotation_slopes.append(np.sin(turned_by) / size)
+    determinant_error = _propagated_error(np.array(determinant_slopes), shifts.covariance)
+    significance = np.inf
+    if determinant_error > 0:
+        significance = abs(determinant(m)) / determinant_error
     angle = np.rad2deg(rotation(-m, flip))
-    return (
+    error_deg = float(np.rad2deg(_propagated_error(np.array(rotation_slopes), shifts.covariance)))
+    return _Evidence(
         float((angle + 90) % 180 - 90),
-        error,
+        np.hypot(error_deg, MODEL_ERROR_DEG),
         flip,
-        abs(determinant(m)) / spread if spread > 0 else np.inf,
+        significance,
+        "shifts of tilted bright-field images",
     )
+
+
+def _propagated_error(slopes: Floats, covariance: Floats) -> float:
+    """Returns the standard error of a function of numbers with a covariance."""
+    return float(np.sqrt(slopes @ covariance @ slopes))
 
 
 def _wrapped(degrees: float) -> float:

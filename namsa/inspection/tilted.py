@@ -12,7 +12,9 @@ averages out. C10 is that of the middle of the specimen: C10 at the entrance plu
 thickness.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -51,15 +53,8 @@ def fit_shifts(images: VirtualImages) -> ShiftFit | None:
     ky, kx = frequencies((sy, sx))
     low = np.hypot(ky, kx) < 0.45
     # Weights of maximum likelihood: signal over squared noise.
-    near = [
-        spectrum / pairs for apart, (spectrum, pairs) in cross.items() if max(map(abs, apart)) == 1
-    ]
-    common = np.mean(
-        [ndimage.uniform_filter(np.abs(s) * np.sign(s.real + 0.0), 3, mode="wrap") for s in near],
-        axis=0,
-    )
     total = ndimage.uniform_filter(power, 3, mode="wrap")
-    common = np.clip(common, 0, 0.98 * total)
+    common = np.clip(_common_power(cross), 0, 0.98 * total)
     weights = np.where(low, common / np.maximum(total**2 - common**2, 1e-300), 0)
     weights[0, 0] = 0
     if not weights.any():
@@ -67,27 +62,44 @@ def fit_shifts(images: VirtualImages) -> ShiftFit | None:
     groups = frequency_groups((sy, sx))
     matrix = _first_guess(cross, weights, images.pitch)
     for most in range(1, MOST_APART + 1):
-        chosen = [
-            (images.pitch @ apart, spectrum)
-            for apart, (spectrum, _) in cross.items()
-            if max(map(abs, apart)) <= most
-        ]
+        chosen = []
+        for apart, spectrum in cross.items():
+            if max(map(abs, apart)) <= most:
+                chosen.append((images.pitch @ apart, spectrum.total))
         matrix, covariance, agreement = _ascend(matrix, chosen, weights, ky, kx, groups)
     # Without anything in common, a sum of n cross spectra of power T has the variance n T².
-    scatter = float(
-        np.sqrt(sum(pairs for _, pairs in cross.values()) * ((weights * total) ** 2).sum())
-    )
+    pairs = sum(spectrum.pairs for spectrum in cross.values())
+    scatter = float(np.sqrt(pairs * ((weights * total) ** 2).sum()))
     if agreement > LEAST_SIGNIFICANCE * scatter:
         return ShiftFit(matrix, covariance)
     return None
 
 
+class _CrossSpectrum(NamedTuple):
+    """The sum of the cross spectra of all pairs of patches that are the same distance apart."""
+
+    total: Array
+    pairs: int  # number of pairs
+
+
+_Apart = tuple[int, int]  # the distance, (y, x), in patches
+
+
+def _common_power(cross: Mapping[_Apart, _CrossSpectrum]) -> Floats:
+    """Returns the smoothed power that neighbouring patches have in common, with its sign."""
+    of_neighbours = []
+    for apart, (total, pairs) in cross.items():
+        if max(map(abs, apart)) == 1:
+            mean = total / pairs
+            signed = np.abs(mean) * np.sign(mean.real + 0.0)
+            of_neighbours.append(ndimage.uniform_filter(signed, 3, mode="wrap"))
+    return np.asarray(np.mean(of_neighbours, axis=0))
+
+
 def _cross_spectra(
     images: VirtualImages,
-) -> tuple[dict[tuple[int, int], tuple[Array, int]], Floats]:
-    """Returns sums of the cross spectra, and their number, by distance in patches; and the mean
-    power spectrum.
-    """
+) -> tuple[dict[_Apart, _CrossSpectrum], Floats]:
+    """Returns the cross spectra by distance, and the mean power spectrum."""
     total = images.patches.sum(axis=0)
     relative = images.patches / np.where(total > 0, total, 1)
     relative = relative / relative.mean(axis=(1, 2), keepdims=True)
@@ -107,17 +119,15 @@ def _cross_spectra(
                 spectrum = np.zeros(transforms.shape[1:], np.complex128)
                 for other, n in pairs:
                     spectrum += transforms[other] * transforms[n].conj()
-                cross[down, along] = spectrum, len(pairs)
+                cross[down, along] = _CrossSpectrum(spectrum, len(pairs))
     return cross, np.mean(np.abs(transforms) ** 2, axis=0)
 
 
-def _first_guess(
-    cross: dict[tuple[int, int], tuple[Array, int]], weights: Floats, pitch: Floats
-) -> Floats:
+def _first_guess(cross: Mapping[_Apart, _CrossSpectrum], weights: Floats, pitch: Floats) -> Floats:
     """Returns M from the peaks of the correlations of neighbouring patches along y and x."""
     shifts = []
     for apart in ((1, 0), (0, 1)):
-        correlation = np.fft.ifft2(cross[apart][0] * weights).real
+        correlation = np.fft.ifft2(cross[apart].total * weights).real
         correlation = ndimage.gaussian_filter(correlation, 0.7, mode="wrap")
         peak = np.unravel_index(correlation.argmax(), correlation.shape)
         shifts.append(

@@ -129,7 +129,9 @@ def _nexus_axes(data: Hdf5Dataset) -> list[FileAxis]:
             axis = _vector_axis(group.get(name), data.shape[number_of_axis], name)
         if axis is not None:
             axes[number_of_axis] = axis._replace(name=name)
-    return [] if all(axis is NO_AXIS for axis in axes) else axes
+    if all(axis is NO_AXIS for axis in axes):
+        return []
+    return axes
 
 
 def _indices(group: Hdf5Group, name: str) -> list[int]:

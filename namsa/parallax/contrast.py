@@ -30,17 +30,15 @@ def phase_flipped(
         wavelength: Å.
         lens: Aberrations, Å and rad.
     """
-    margins = [size // 2 for size in relative.shape]
-    extended = np.pad(relative, [(margin, margin) for margin in margins], mode="reflect")
-    ny, nx = extended.shape
-    ky = np.fft.fftfreq(ny, sampling_angstrom[0])[:, None]
-    kx = np.fft.rfftfreq(nx, sampling_angstrom[1])[None, :]
+    ny, nx = relative.shape
+    margin_y = ny // 2
+    margin_x = nx // 2
+    extended = np.pad(relative, ((margin_y, margin_y), (margin_x, margin_x)), mode="reflect")
+    ky = np.fft.fftfreq(extended.shape[0], sampling_angstrom[0])[:, None]
+    kx = np.fft.rfftfreq(extended.shape[1], sampling_angstrom[1])[None, :]
     even = {name: value for name, value in lens.items() if name in EVEN}
     angle = wavelength * np.hypot(ky, kx)
     phase = aberration_phase(angle, np.arctan2(ky, kx + 0 * ky), wavelength, even)
     spectrum = np.fft.rfft2(extended) * np.sign(np.sin(phase))
     flipped = np.fft.irfft2(spectrum, extended.shape)
-    inner = tuple(
-        slice(margin, margin + size) for margin, size in zip(margins, relative.shape, strict=True)
-    )
-    return np.asarray(flipped[inner])
+    return np.asarray(flipped[margin_y : margin_y + ny, margin_x : margin_x + nx])

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.base.text import plural
-from namsa.crystals.displacements import amplitudes, displace_atoms
+from namsa.crystals.displacements import displace_atoms
 from namsa.engines import dispatch, prism
 from namsa.engines.counts import SimulationCounts
 from namsa.engines.interface import ProgressCallback
@@ -30,8 +30,7 @@ from namsa.sampling import choice
 from namsa.sampling.choice import Requirement
 from namsa.sampling.evidence import Measurement
 from namsa.sampling.resolution import ColumnStrength
-from namsa.sampling.snapshots import Snapshots, check_snapshots
-from namsa.setup import checks
+from namsa.sampling.snapshots import Snapshots, check_settings, check_snapshots
 from namsa.setup.settings import SimulationSettings
 
 Image = npt.NDArray[np.floating]
@@ -329,35 +328,31 @@ def plan_slices(
     """
     checked = check_snapshots(atoms, overlaps)
     snapshots = checked.snapshots
+    check_settings(settings, snapshots)
     simulation = settings.simulation
-    phonons = settings.frozen_phonons
-    if phonons:
-        for snapshot in snapshots:
-            amplitudes(snapshot, phonons.displacement_angstrom())
-    checks.check_ranges(accuracy=simulation.accuracy)
-    checks.check_choices(simulation)
-    optics.check_specimen_tilt(settings.microscope.specimen_tilt_mrad)
-    if settings.band_fraction is not None:
-        checks.check_ranges(band_fraction=settings.band_fraction)
-
-    lx, ly, lz = (float(length) for length in snapshots[0].cell.lengths())
+    lx, ly, lz = snapshots[0].cell.lengths().tolist()
     required = requirement_of(settings, (ly, lx))
     atom_lists = [specimen.atom_list(snapshot) for snapshot in snapshots]
     columns = _strongest(required, atom_lists, (ly, lx))
     grid = choice.choose_grid(required, simulation, (ly, lx), columns, settings.band_fraction)
-    plans = tuple(choice.choose_slices(required, simulation, listed.z, lz) for listed in atom_lists)
-    thermal = choice.choose_configurations(required, phonons, snapshots[0], len(snapshots))
-    density = settings.charge_density
+    plans = [choice.choose_slices(required, simulation, listed.z, lz) for listed in atom_lists]
+    thermal = choice.choose_configurations(
+        required, settings.frozen_phonons, snapshots[0], len(snapshots)
+    )
+    xp = resolve_backend(simulation.backend)
+    bonding = None
+    if settings.charge_density:
+        bonding = bonding_of(settings.charge_density, snapshots, simulation.form_factors)
     return Slicing(
         snapshots=snapshots,
         settings=replace(settings, frozen_phonons=thermal.frozen_phonons),
         grid=grid,
-        plans=plans,
+        plans=tuple(plans),
         expected_error=required.expected_error(columns, grid),
         statistical_error=thermal.statistical_error,
-        xp=resolve_backend(simulation.backend),
+        xp=xp,
         warnings=checked.warnings,
-        bonding=bonding_of(density, snapshots, simulation.form_factors) if density else None,
+        bonding=bonding,
         required=required,
     )
 

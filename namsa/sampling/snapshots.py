@@ -1,4 +1,4 @@
-"""The snapshots of a specimen, checked before they are simulated."""
+"""The snapshots of a specimen and the settings of its slices, checked before a simulation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,12 @@ import ase
 
 from namsa.base.arrays import Floats
 from namsa.base.errors import InputError
+from namsa.crystals.displacements import amplitudes
 from namsa.crystals.mixed_sites import with_occupancies
 from namsa.crystals.sites import check_atoms, wrap_along_beam
+from namsa.physics import optics
+from namsa.setup import checks
+from namsa.setup.settings import SimulationSettings
 
 Snapshots = ase.Atoms | Sequence[ase.Atoms]
 _SAME_CELL = 1e-4  # Å; files of trajectories have about as many digits
@@ -47,6 +51,18 @@ def check_snapshots(atoms: Snapshots, overlaps: bool) -> CheckedSnapshots:
     if not snapshots:
         raise InputError("there are no snapshots to average: give one or more")
     return CheckedSnapshots(tuple(snapshots), warnings)
+
+
+def check_settings(settings: SimulationSettings, snapshots: Sequence[ase.Atoms]) -> None:
+    """Raises InputError for settings that these snapshots cannot be sliced with."""
+    if settings.frozen_phonons:
+        for snapshot in snapshots:
+            amplitudes(snapshot, settings.frozen_phonons.displacement_angstrom())
+    checks.check_ranges(accuracy=settings.simulation.accuracy)
+    checks.check_choices(settings.simulation)
+    optics.check_specimen_tilt(settings.microscope.specimen_tilt_mrad)
+    if settings.band_fraction is not None:
+        checks.check_ranges(band_fraction=settings.band_fraction)
 
 
 def _check_same_cell(index: int, sides: Floats, sides_of_first: Floats) -> None:

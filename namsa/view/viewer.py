@@ -33,7 +33,7 @@ from namsa.physics import virtual_detectors
 from namsa.physics.optics import wavelength_angstrom
 from namsa.samples.sample import Sample
 from namsa.view.page import Page, PageContent, PageUnits, render
-from namsa.view.page_overlay import read_overlays
+from namsa.view.page_overlay import Overlay, read_overlays
 from namsa.view.page_tiles import (
     MAX_PAGE_BYTES,
     TilePlan,
@@ -77,17 +77,19 @@ def sample_page(
     tiles = sample_tiles(sample.cbed, numbers, angles, plan)
     positions = np.asarray(provenance["positions_angstrom"], float)[numbers]
     grid = scan_grid(provenance)
-    notes = [SCALE_NOTE, reduction_note(plan, scan, detector)]
-    empty = angles.emptiness(detector)
-    if empty:
-        notes.append(f"{empty}.")
     shown = None
     if grid is not None:
         shown = ((raster.shape[0], raster.shape[1]), thinned_grid(grid, plan))
+    shown_signals = []
+    for signal in signals:
+        shown_signals.append(signal._replace(values=signal.values[numbers]))
+    overlays: list[Overlay] = []
+    if overlay is not None:
+        overlays = read_overlays(overlay, positions)
     content = PageContent(
         title=name,
         caption=caption(provenance),
-        note=" ".join(note for note in notes if note),
+        note=_note(reduction_note(plan, scan, detector), angles.emptiness(detector)),
         units=PageUnits("Å", "mrad", UNITS["cbed"]),
         tiles=tiles,
         brightest=limits(pattern_image(tiles.values(), tiles.grid, "Pattern"))[1],
@@ -99,10 +101,20 @@ def sample_page(
         semiangle=provenance["semiangle_mrad"],
         disk=provenance["semiangle_mrad"],
         maps=maps,
-        signals=[signal._replace(values=signal.values[numbers]) for signal in signals],
-        overlays=[] if overlay is None else read_overlays(overlay, positions),
+        signals=shown_signals,
+        overlays=overlays,
     )
     return render(content)
+
+
+def _note(reduction: str, empty_pixels: str | None) -> str:
+    """Returns the text below the page's patterns; its parts may be empty."""
+    sentences = [SCALE_NOTE]
+    if reduction:
+        sentences.append(reduction)
+    if empty_pixels:
+        sentences.append(f"{empty_pixels}.")
+    return " ".join(sentences)
 
 
 def page_maps(sample: Sample, signals: Sequence[Signal]) -> list[PageImage]:

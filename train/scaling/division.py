@@ -76,15 +76,13 @@ def divided_step(
     for layer in count(network, ways=division.ways, axis=division.axis).layers:
         if layer.kind == "gathered" and division.exchange == "direct":
             continue
-        of_sample = undivided.get(layer.name, layer)
-        rows = 1.0
-        all_rows = 1
+        whole_layer = undivided.get(layer.name, layer)
+        rows = _Rows(of_part=1.0, of_sample=1)
         if len(layer.output_shape) == len(network.input_shape):
-            all_rows = of_sample.output_shape[row_axis]
-            rows = max(all_rows / division.ways, 1.0)
-        fraction = (rows + machine.kernel_rows) / (all_rows + machine.kernel_rows)
-        layer_s = per_flop * of_sample.forward_flop * fraction
-        fractions = _main_and_border(layer, rows, division)
+            rows = _Rows.divided(whole_layer.output_shape[row_axis], division.ways)
+        fraction = (rows.of_part + machine.kernel_rows) / (rows.of_sample + machine.kernel_rows)
+        layer_s = per_flop * whole_layer.forward_flop * fraction
+        fractions = _main_and_border(layer, rows.of_part, division)
         moments_s = exchange.moments_s(layer)
         values_s = exchange.halo_s(layer.halo_values * value_bytes)
         forward_s = fractions.pass_s(FORWARD_SHARE * layer_s, values_s) + moments_s
@@ -98,6 +96,18 @@ def divided_step(
         accumulate * sum(time.backward_s for time in times),
         computation_s,
     )
+
+
+class _Rows(NamedTuple):
+    """Numbers of rows of a layer's maps along the divided axis."""
+
+    of_part: float
+    of_sample: int
+
+    @classmethod
+    def divided(cls, of_sample: int, ways: int) -> "_Rows":
+        """Returns the rows of a part, of which there is one at least."""
+        return cls(max(of_sample / ways, 1.0), of_sample)
 
 
 class _Fractions(NamedTuple):

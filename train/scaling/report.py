@@ -63,7 +63,9 @@ def report(
     sections = _sections(config, overrides)
     if samples is not None:
         sections = sections._replace(samples=samples)
-    hardware = _read_machine(machine) if machine else SUMMIT
+    hardware = SUMMIT
+    if machine:
+        hardware = _read_machine(machine)
     training = sections.training
     _check_split(training)
     compute_s = _compute_s(sections, hardware, run_dir)
@@ -75,6 +77,12 @@ def report(
     knows_convolutions = machine is not None or run_dir is None
     job = _scaled_job(divided, work, sections.samples, knows_convolutions)
     curve = [curve_row(job, rank_count) for rank_count in _counts_of_job(job, ranks)]
+    fitted = None
+    if measured:
+        fitted = fit.fit(measured)
+    division_rows = None
+    if ways:
+        division_rows = divided.rows(way_counts(ways), groups)
     return ScalingReport(
         name=sections.name,
         machine=hardware.name,
@@ -86,10 +94,10 @@ def report(
         recommended=recommended(curve, min_efficiency),
         min_efficiency=min_efficiency,
         published=published_results(),
-        measured=fit.fit(measured) if measured else None,
+        measured=fitted,
         synchronisation=_synchronisation(job),
         ways=job.ways,
-        division=divided.rows(way_counts(ways), groups) if ways else None,
+        division=division_rows,
     )
 
 

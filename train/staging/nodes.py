@@ -79,14 +79,14 @@ def needing_nodes(
             _check_own_folder(target, token)
             missing = [index for index in checked if not is_present(items[index])]
         missing_of_ranks = ranks.gather_json(_bits_of(missing))
-    without: list[set[int]] = [set() for _ in items]  # the nodes that lack each item
+    lacking: list[set[int]] = [set() for _ in items]  # the nodes that lack each item
     for node, members in enumerate(place.nodes):
         for rank in members:
             for index in _set_bits(missing_of_ranks[rank]):
-                without[index].add(node)
+                lacking[index].add(node)
     needing = []
-    for index, nodes in enumerate(placement):
-        needing.append(tuple(node for node in nodes if node in without[index]))
+    for nodes, nodes_without in zip(placement, lacking, strict=True):
+        needing.append(tuple(node for node in nodes if node in nodes_without))
     return needing
 
 

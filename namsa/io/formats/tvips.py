@@ -11,7 +11,7 @@ Sources: TVIPS' description of the format as far as LiberTEM's documentation has
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -26,7 +26,7 @@ from namsa.io.layout import arrange
 from namsa.io.planes import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray, Recording
-from namsa.io.scan_counts import scan_by_counts
+from namsa.io.scan_counts import CountedScan, scan_by_counts
 from namsa.io.scan_order import PlacedFrames
 from namsa.io.siblings import siblings
 
@@ -79,36 +79,19 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         for path_of_part, file in zip(paths, files, strict=True):
             pieces.append(_frames(path_of_part, file, series, is_first=not pieces))
         frames = pieces[0] if len(pieces) == 1 else JoinedFrames(pieces)
-        counted = None
-        if _has_counts(series) and not options.growing:
-            places = np.concatenate([_places(piece, series) for piece in pieces])
-            counted = scan_by_counts(places.astype(np.float64))
-        patterns: PatternArray = frames
-        skip = options.skip_frames
+        placed = _PlacedPatterns(frames, options.skip_frames, ())
+        counted = _counted_scan(pieces, series, options)
         stated = None
-        notes = list[str]()
         if counted is not None:
             stated = counted.shape
-            is_wanted = skip == (0, 0) and options.scan_shape in (None, stated)
-            if is_wanted and not options.dropped_frames:
-                notes = [f"scan of {stated[0]}x{stated[1]} by the scan generator's counts"]
-                notes += counted.notes
-                patterns = PlacedFrames(frames, counted.numbers)
-                if counted.is_plain:
-                    patterns = frames
-                    after = frames.shape[0] - counted.first - len(counted.numbers)
-                    skip = (counted.first, after)
-                elif options.flyback:
-                    raise InputError(
-                        f"{path} counts rows and columns of its frames, which say which are of "
-                        "the scan: leave out --flyback"
-                    )
-        layout = arrange(patterns, options.skipping(skip), path, stated=stated)
+            if _counts_decide(counted, options):
+                placed = _placed_by_counts(frames, counted, options, path)
+        layout = arrange(placed.patterns, options.skipping(placed.skip), path, stated=stated)
         voltage_kv = int(header["voltage_kv"])
         yield layout.recording(
             NAME,
             path,
-            notes=notes,
+            notes=placed.notes,
             energy_ev=1e3 * voltage_kv if voltage_kv > 0 else None,
             metadata={
                 "frames": frames.shape[0],
@@ -117,6 +100,48 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
                 "binning": [int(header["y_binning"]), int(header["x_binning"])],
             },
         )
+
+
+class _PlacedPatterns(NamedTuple):
+    """The patterns of a scan, or frames that make it without some at both ends."""
+
+    patterns: PatternArray
+    skip: tuple[int, int]  # number of frames before and after the scan
+    notes: tuple[str, ...]
+
+
+def _counted_scan(
+    pieces: Sequence[FileFrames], series: _Series, options: ReadOptions
+) -> CountedScan | None:
+    """Returns the scan by the scan generator's counts; `None` without usable counts."""
+    if not _has_counts(series) or options.growing:
+        return None
+    places = np.concatenate([_places(piece, series) for piece in pieces])
+    return scan_by_counts(places.astype(np.float64))
+
+
+def _counts_decide(counted: CountedScan, options: ReadOptions) -> bool:
+    """Returns whether the caller leaves it to the counts which frame is where."""
+    if options.skip_frames != (0, 0) or options.dropped_frames:
+        return False
+    return options.scan_shape in (None, counted.shape)
+
+
+def _placed_by_counts(
+    frames: FileFrames | JoinedFrames, counted: CountedScan, options: ReadOptions, path: Path
+) -> _PlacedPatterns:
+    """Returns the frames where the scan generator's counts place them."""
+    rows, columns = counted.shape
+    notes = (f"scan of {rows}x{columns} by the scan generator's counts", *counted.notes)
+    if counted.is_plain:
+        after = frames.shape[0] - counted.first - len(counted.numbers)
+        return _PlacedPatterns(frames, (counted.first, after), notes)
+    if options.flyback:
+        raise InputError(
+            f"{path} counts rows and columns of its frames, which say which are of "
+            "the scan: leave out --flyback"
+        )
+    return _PlacedPatterns(PlacedFrames(frames, counted.numbers), options.skip_frames, notes)
 
 
 def _parts(path: Path) -> list[Path]:

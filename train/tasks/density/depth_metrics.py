@@ -14,12 +14,15 @@ it is far below 0, so that a summary has its median.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.base.arrays import Array
+
+Estimate = Literal["network", "own_projected", "true_projected", "mean_predictor"]
 
 
 class DepthErrors(TypedDict):
@@ -70,14 +73,14 @@ def depth_scores(prediction: Array, truth: Array, mean_target: Array) -> DepthSc
 
 def summarise(scores: Sequence[DepthScores], bins: int) -> DepthSummary:
     """Returns means over samples, of which there is one at least."""
-    network = _mean_errors([score["network"] for score in scores])
-    own_projected = _mean_errors([score["own_projected"] for score in scores])
-    true_projected = _mean_errors([score["true_projected"] for score in scores])
+    network = _mean_errors(scores, "network")
+    own_projected = _mean_errors(scores, "own_projected")
+    true_projected = _mean_errors(scores, "true_projected")
     return {
         "network": network,
         "own_projected": own_projected,
         "true_projected": true_projected,
-        "mean_predictor": _mean_errors([score["mean_predictor"] for score in scores]),
+        "mean_predictor": _mean_errors(scores, "mean_predictor"),
         "factor_own_projected": _factor(own_projected, network),
         "factor_true_projected": _factor(true_projected, network),
         "explained": _defined(np.median, [score["explained"] for score in scores]),
@@ -95,8 +98,9 @@ def _factor(errors: DepthErrors, of_network: DepthErrors) -> float | None:
     return numerator / denominator
 
 
-def _mean_errors(errors: Sequence[DepthErrors]) -> DepthErrors:
-    """Returns the means of errors over samples."""
+def _mean_errors(scores: Sequence[DepthScores], estimate: Estimate) -> DepthErrors:
+    """Returns the means over samples of the errors of an estimate."""
+    errors = [score[estimate] for score in scores]
     return {
         "r_factor": _defined(np.mean, [error["r_factor"] for error in errors]),
         "rmse": float(np.mean([error["rmse"] for error in errors])),

@@ -5,6 +5,7 @@ JSON); see `train.measure.metrics`.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, NotRequired, cast
 
@@ -166,16 +167,8 @@ def read_evaluation(path: Path) -> Evaluation:
     run = evaluation.get("run") if isinstance(evaluation, dict) else None
     if not isinstance(run, dict):
         raise InputError(f"{path} has no results of a run: {EVALUATE_AGAIN}")
-    performance = run.get("performance") or {}
     parse_typed(HeldOutResults, json.dumps(evaluation), str(path), EVALUATE_AGAIN)
-    parse_typed(
-        PerformanceSummary, json.dumps(performance), f"{path}: run.performance", EVALUATE_AGAIN
-    )
-    absent = [key for key in PERFORMANCE_KEYS if key not in performance] if performance else []
-    if absent or type(run.get("ranks", 1)) is not int:
-        raise InputError(
-            f"{path}: run has no {', '.join(absent) or 'number of ranks'}: {EVALUATE_AGAIN}"
-        )
+    _check_run(run, path)
     checked = cast(Evaluation, evaluation)
     measured = {row["material"] for row in checked["samples"]}
     for row in checked["by_material"]:
@@ -185,6 +178,23 @@ def read_evaluation(path: Path) -> Evaluation:
                 f"{EVALUATE_AGAIN}"
             )
     return checked
+
+
+def _check_run(run: Mapping[str, object], path: Path) -> None:
+    """Raises InputError for facts about a run that lack some of its performance, or whose number of
+    ranks is none.
+    """
+    performance = run.get("performance") or {}
+    parse_typed(
+        PerformanceSummary, json.dumps(performance), f"{path}: run.performance", EVALUATE_AGAIN
+    )
+    absent = []
+    if performance:
+        absent = [key for key in PERFORMANCE_KEYS if key not in performance]
+    if absent or type(run.get("ranks", 1)) is not int:
+        raise InputError(
+            f"{path}: run has no {', '.join(absent) or 'number of ranks'}: {EVALUATE_AGAIN}"
+        )
 
 
 class TargetQuantity(NamedTuple):

@@ -139,10 +139,11 @@ class MemorySource(LayeredSource):
         lines = [self._origin.open(training)]
         super().open(training)
         ranks = training.ranks
-        division = training.division
         entries = training.entries
         node = next(node for node in ranks.nodes() if ranks.rank() in node)
-        members = node if self.section.per_node else range(ranks.size())  # that share samples
+        members: Sequence[int] = range(ranks.size())  # the ranks that share samples
+        if self.section.per_node:
+            members = node
         needed = self.kept_bytes(len(entries), len(members))
         with ranks.local_work():
             check_memory_for(
@@ -151,24 +152,33 @@ class MemorySource(LayeredSource):
                 f"{len(node)} of them on this node",
                 "leave data.source memory out, or use more nodes or fewer training.samples",
             )
-        self._part = None
-        place = None  # of this rank in its group
-        ways = 1
-        with ranks.local_work():
-            if division:
-                ways = division.ranks
-                part_of_rank = division.own_part(self._origin, self.experiment, entries)[0]
-                if part_of_rank:
-                    self._part = part_of_rank.slab
-                    place = division.part
+        ways = training.division.ranks if training.division else 1
         groups = [members[start : start + ways] for start in range(0, len(members), ways)]
+        with ranks.local_work():
+            place_in_group = self._choose_part(training)
         epoch, taken = training.first
         order = np.roll(self.epoch_order(len(entries), epoch, len(groups)), -taken)
-        owners = assign_owners([entries[index].id for index in order], groups, place)
+        owners = assign_owners([entries[index].id for index in order], groups, place_in_group)
         self._ranks = ranks
         self.store = MemoryStore(ranks, owners, self._load)
         lines.append(f"every rank keeps its samples in memory, {needed / 1e6:,.1f} MB")
         return "; ".join(filter(None, lines))
+
+    def _choose_part(self, training: TrainingSet) -> int | None:
+        """Sets the part of the samples that this rank keeps, where it reads one alone.
+
+        Returns:
+            This rank's place in its group, for `assign_owners`.
+        """
+        self._part = None
+        division = training.division
+        if not division:
+            return None
+        own_part, _ = division.own_part(self._origin, self.experiment, training.entries)
+        if own_part is None:
+            return None
+        self._part = own_part.slab
+        return division.part
 
     @contextmanager
     def view(self, sample_id: str, check: bool = False) -> Iterator[records.Record]:

@@ -26,22 +26,17 @@ DECIMALS = {"mae": 2}  # of scores; 3 for the others
 def scores(evaluation: Evaluation, experiment: Experiment) -> DocumentSection:
     """Returns the scores on held-out samples, by condition, and the worst of them."""
     ranked = worst_first(evaluation)
-    materials = len({row["material"] for row in ranked})
+    materials = {row["material"] for row in ranked}
     ssims = [row["ssim"] for row in ranked if row["ssim"] is not None]
-    rows = []
-    for condition in by_condition(evaluation):
-        group = [title(condition["by"]), condition["group"].replace("_", " ")]
-        group += [str(condition["samples"])]
-        rows.append(group + _score_cells(condition, condition["least_ssim"]))
-    means: ComparedScores = {**evaluation["mean"], "mean_predictor": evaluation["mean_predictor"]}
-    least = ssims[0] if ssims else None
-    rows.append(["", "all", str(len(ranked)), *_score_cells(means, least)])
     text = (
-        f"{plural(len(ranked), 'sample')} of {plural(materials, 'material')}, one pass of the "
+        f"{plural(len(ranked), 'sample')} of {plural(len(materials), 'material')}, one pass of the "
         f"network{undrawn(experiment)}. In brackets: the mean image of the training samples, which "
         "does not depend on the patterns. “Least” is the least SSIM of a sample."
     )
     head = ("", "", "samples", "SSIM", "least", "Pearson", "MAE, e/Å²", "R")
+    rows = _rows_by_condition(evaluation)
+    least_ssim = ssims[0] if ssims else None
+    rows.append(["", "all", str(len(ranked)), *_score_cells(_means(evaluation), least_ssim)])
     worst = [_worst_row(row) for row in ranked[:WORST]]
     split = evaluation["split"]
     return DocumentSection(
@@ -54,6 +49,24 @@ def scores(evaluation: Evaluation, experiment: Experiment) -> DocumentSection:
             Table(("material", "zone axis", "conditions", "SSIM", "R"), worst, text_columns=3),
         ),
     )
+
+
+def _rows_by_condition(evaluation: Evaluation) -> list[list[str]]:
+    """Returns the mean scores of the samples of each condition as rows."""
+    rows = []
+    for condition in by_condition(evaluation):
+        heading = [
+            title(condition["by"]),
+            condition["group"].replace("_", " "),
+            str(condition["samples"]),
+        ]
+        rows.append(heading + _score_cells(condition, condition["least_ssim"]))
+    return rows
+
+
+def _means(evaluation: Evaluation) -> ComparedScores:
+    """Returns the mean scores of all samples beside those of the mean image."""
+    return {**evaluation["mean"], "mean_predictor": evaluation["mean_predictor"]}
 
 
 def _score_cells(scores: ComparedScores, least_ssim: float | None) -> list[str]:

@@ -95,26 +95,38 @@ def _part(run_dir: Path) -> ResultPart:
     evaluation = read_if_there(run_dir / "evaluation.json", read_evaluation)
     predictions = read_if_there(run_dir / "predictions.npz", read_predictions)
     bins = read_if_there(run_dir / depth_section.FILE_NAME, depth_section.read_bins)
-    run = evaluation["run"] if evaluation else None
-    if evaluation and not evaluation["samples"]:
-        evaluation = None
+    run = None
+    if evaluation:
+        run = evaluation["run"]
+    evaluated = None  # the evaluation, if there are samples in it
+    if evaluation and evaluation["samples"]:
+        evaluated = evaluation
     pictures: Sequence[SamplePicture] = ()
     shown: Sequence[Block] = (Note("No pictures: predictions.npz is missing."),)
     if predictions:
         pictures, mean_image = predictions
-        shown = reconstructions(pictures, mean_image, evaluation)
-    results: list[Block] = [NO_SAMPLE]
-    if evaluation:
-        results = [headline(evaluation), means(evaluation)]
-    results.append(DocumentSection("Reconstructions", shown))
-    by_condition = groups(evaluation) if evaluation else (NO_SAMPLE,)
-    results.append(DocumentSection("By condition and material", by_condition))
-    if evaluation and (by_depth := evaluation.get("by_depth")):
-        results.append(depth_section.section(by_depth, pictures, bins or {}))
+        shown = reconstructions(pictures, mean_image, evaluated)
+    results: list[Block]
+    if evaluated is None:
+        results = [
+            NO_SAMPLE,
+            DocumentSection("Reconstructions", shown),
+            DocumentSection("By condition and material", (NO_SAMPLE,)),
+        ]
+    else:
+        results = [
+            headline(evaluated),
+            means(evaluated),
+            DocumentSection("Reconstructions", shown),
+            DocumentSection("By condition and material", groups(evaluated)),
+        ]
+        by_depth = evaluated.get("by_depth")
+        if by_depth:
+            results.append(depth_section.section(by_depth, pictures, bins or {}))
     return ResultPart(
         KIND,
         results,
-        samples(evaluation) if evaluation else Note("None."),
+        samples(evaluated) if evaluated else Note("None."),
         run,
         terms={
             "huber": "its Huber term",

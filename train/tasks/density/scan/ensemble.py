@@ -132,10 +132,7 @@ def ensemble_predictor(
         raise InputError(
             "--passes needs a network with dropout, and this one was trained without: leave it out"
         )
-    # Dropout needs training mode, but normalisation keeps its learned mean and spread.
-    for layer in network.layers:
-        if type(layer).__name__ == "BatchNormalization":
-            layer.trainable = False
+    _freeze_normalisation(network)
     channels = model.experiment.channels()
     channel_axis = 1 if config.data_format == "channels_first" else -1
     mirrors = [
@@ -161,6 +158,15 @@ def ensemble_predictor(
         return Prediction(**arrays)
 
     return predict
+
+
+def _freeze_normalisation(network: "keras.Model") -> None:
+    """Lets normalisations keep their learned mean and spread in training mode, which dropout
+    needs.
+    """
+    for layer in network.layers:
+        if type(layer).__name__ == "BatchNormalization":
+            layer.trainable = False
 
 
 def _of_views(name: str, array: Array, mirrors: Sequence[ChannelMirror]) -> list[Array]:

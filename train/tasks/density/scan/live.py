@@ -96,33 +96,33 @@ def reconstruct_live(
     scan = calibrate(recording)
     resampling.check_fit(scan, model.conditions, recording.name)
     network = network_identity(model)
-    identity: dict[str, object] = {
-        "program": __version__,
-        "network": network,
-        "scan": _scan_identity(scan),
-        "beam_intensity": beam_intensity,
-        "specimen": asdict(specimen) if specimen else None,
-        "options": asdict(options),
-    }
-    path = None if state is None else Path(state)
-    kept = read_state(path, identity) if path is not None and path.exists() else None
+    identity = _identity(network, scan, beam_intensity, specimen, options)
+    state_file = None
+    kept = None
+    if state is not None:
+        state_file = Path(state)
+        if state_file.exists():
+            kept = read_state(state_file, identity)
+    name_of_data = "stream"
+    if isinstance(data, str | Path):
+        name_of_data = Path(data).name
     session = Session(
         scan,
         model,
         str(network["weights"]),
         recording.name,
-        Path(data).name if isinstance(data, str | Path) else "stream",
+        name_of_data,
         beam_intensity,
         specimen,
         options,
         console,
     )
-    for update, now in session.updates(source, kept):
-        if path is not None and not update.is_last:
-            write_state(path, identity, now)
+    for update, new_state in session.updates(source, kept):
+        if state_file is not None and not update.is_last:
+            write_state(state_file, identity, new_state)
         yield update
-    if path is not None:
-        path.unlink(missing_ok=True)
+    if state_file is not None:
+        state_file.unlink(missing_ok=True)
 
 
 def _row_source(
@@ -145,6 +145,27 @@ def next_row(state: str | Path) -> int:
     state.
     """
     return read_state(Path(state), None).next_row
+
+
+def _identity(
+    network: Mapping[str, object],
+    scan: FourDData,
+    beam_intensity: float | None,
+    specimen: KnownSpecimen | None,
+    options: ReconstructionOptions,
+) -> dict[str, object]:
+    """Returns what a kept state belongs to."""
+    facts_of_specimen = None
+    if specimen:
+        facts_of_specimen = asdict(specimen)
+    return {
+        "program": __version__,
+        "network": network,
+        "scan": _scan_identity(scan),
+        "beam_intensity": beam_intensity,
+        "specimen": facts_of_specimen,
+        "options": asdict(options),
+    }
 
 
 def _scan_identity(scan: FourDData) -> dict[str, object]:
