@@ -14,6 +14,7 @@ from typing import Any
 import keras
 from keras import KerasTensor, ops
 
+from fcdensenet.blocks import Pooling
 from fcdensenet.divided_convolution import (
     divided_conv,
     divided_transposed_conv,
@@ -122,7 +123,7 @@ class DividedKerasLayers(KerasLayers):
         )
         return layer(x)
 
-    def pool(self, x: KerasTensor, kind: Any, name: str) -> KerasTensor:
+    def pool(self, x: KerasTensor, kind: Pooling, name: str) -> KerasTensor:
         self.check(x, name, 2)
         return super().pool(x, kind, name)
 

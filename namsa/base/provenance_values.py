@@ -13,6 +13,7 @@ from namsa.base.errors import InputError
 from namsa.base.text import shorten
 
 Provenance = dict[str, Any]  # JSON values by name
+_Check = Callable[[Any], bool]  # whether a JSON value is of some kind
 LARGEST = 1e9  # of all lengths, angles and energies, in their units
 _LARGEST_DOSE = 1e12  # electrons per pattern or per Å²
 _LARGEST_COEFFICIENT = 1e15  # Å; of fifth order they are a million times those of third order
@@ -27,7 +28,7 @@ class _Kind(NamedTuple):
     """A kind of value: its name for messages, and whether a value is of that kind."""
 
     name: str
-    fits: Callable[[Any], bool]
+    fits: _Check
 
 
 def _is_number(value: object) -> bool:
@@ -54,7 +55,7 @@ def _is_detector(value: object) -> bool:
     )
 
 
-def _list_of(fits: Callable[[Any], bool], count: int | None = None) -> Callable[[Any], bool]:
+def _list_of(fits: _Check, count: int | None = None) -> _Check:
     return lambda value: (
         isinstance(value, list | tuple)
         and len(value) == (count or len(value))
@@ -62,7 +63,7 @@ def _list_of(fits: Callable[[Any], bool], count: int | None = None) -> Callable[
     )
 
 
-def _mapping_to(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _mapping_to(fits: _Check) -> _Check:
     return lambda value: (
         isinstance(value, Mapping) and all(map(_is_text, value)) and all(map(fits, value.values()))
     )

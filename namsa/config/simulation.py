@@ -8,7 +8,7 @@ the latter.
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,7 +20,13 @@ from namsa.config.loading import Section, config_hash, read_yaml, validate
 from namsa.config.materials import Materials, Split
 from namsa.config.numerics import Simulation
 from namsa.config.specimen import Specimen
-from namsa.config.variation import OF_SPECIMEN, GridVariation, RandomVariation, has_direction
+from namsa.config.variation import (
+    OF_SPECIMEN,
+    GridVariation,
+    RandomVariation,
+    VariedRanges,
+    has_direction,
+)
 
 LARGEST_SCAN_FILE_BYTES = 2**26  # a million positions as text take half of it
 # Revision of the physics for three groups of samples: those whose pixels or slices the accuracy
@@ -186,7 +192,7 @@ class SimulationConfig(Section):
             )
         return self
 
-    def varied_quantities(self) -> dict[str, tuple[Any, ...]]:
+    def varied_quantities(self) -> VariedRanges:
         """Returns the ranges or values of the settings that vary between samples, by name; empty if
         none do.
         """

@@ -9,7 +9,7 @@ specimen do not change the first ones.
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -32,6 +32,8 @@ from namsa.config.loading import Section
 from namsa.config.specimen import Displacement
 
 VariedValues = dict[str, Any]  # the value of each varied quantity, by its name
+# The range (least, most) of each, or with the rule "grid" its values.
+VariedRanges = dict[str, tuple[Any, ...]]
 
 
 MOST_CONFIGURATIONS = 100_000  # samples per specimen
@@ -53,7 +55,7 @@ class _Variation(Section):
             raise ValueError("vary electrons_per_pattern or dose_electrons_per_angstrom2, not both")
         return self
 
-    def quantities(self) -> dict[str, tuple[Any, ...]]:
+    def quantities(self) -> VariedRanges:
         """Returns the ranges or values of the quantities that vary, by name, in a fixed order."""
         varied = {}
         for name in _QUANTITIES:
@@ -201,7 +203,7 @@ def has_direction(name: str) -> bool:
     return name.endswith("tilt_mrad") or name in _AZIMUTHS
 
 
-def magnitude(name: str, value: Any) -> float:
+def magnitude(name: str, value: float | Sequence[float]) -> float:
     """Returns a value without its direction: the length of a tilt [y, x], the magnitude of C12 or
     C21.
     """
@@ -246,9 +248,7 @@ def draw_values(variation: RandomVariation | GridVariation, seed: int) -> list[V
     return drawn
 
 
-def _nearest_to_zero(
-    ranges: dict[str, tuple[Any, ...]], chosen: Iterable[bool]
-) -> dict[str, tuple[Any, ...]]:
+def _nearest_to_zero(ranges: VariedRanges, chosen: Iterable[bool]) -> VariedRanges:
     """Returns the ranges, of which those chosen are their value nearest to zero. Thickness and
     doses stay.
     """
@@ -262,7 +262,7 @@ def _nearest_to_zero(
     return changed
 
 
-def _values_at(ranges: dict[str, tuple[Any, ...]], coordinates: Iterator[float]) -> VariedValues:
+def _values_at(ranges: VariedRanges, coordinates: Iterator[float]) -> VariedValues:
     """The values at one point of the unit cube, whose coordinates are used in order."""
     values: VariedValues = {}
     for name, (least, most) in ranges.items():

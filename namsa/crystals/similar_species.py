@@ -1,10 +1,16 @@
 """Similar ions and atoms, which may replace each other (`namsa.crystals.substitution`)."""
 
 import warnings
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ase.data import atomic_numbers, chemical_symbols, covalent_radii
 from pymatgen.core import Element
+
+if TYPE_CHECKING:  # it is slow to import
+    from pymatgen.analysis.structure_prediction.substitution_probability import (
+        SubstitutionProbability,
+    )
+    from pymatgen.core import Species
 
 # Negative ions of other elements indicate an alloy rather than a salt.
 ANIONS = {"H", "C", "N", "O", "F", "P", "S", "Cl", "As", "Se", "Br", "Te", "I"}
@@ -82,11 +88,8 @@ def similar_ions(max_atomic_number: int) -> Similar:
     return similar
 
 
-def _known_ions(statistics: Any) -> dict[Constituent, Any]:
+def _known_ions(statistics: "SubstitutionProbability") -> dict[Constituent, "Species"]:
     """Returns the ions of pymatgen's statistics that have a radius, in a fixed order.
-
-    Args:
-        statistics: A `SubstitutionProbability` of pymatgen, which has no types.
 
     Returns:
         The ions, each with pymatgen's species.
@@ -102,13 +105,11 @@ def _known_ions(statistics: Any) -> dict[Constituent, Any]:
     return ions
 
 
-def _replace_each_other(statistics: Any, old: Any, new: Any) -> bool:
-    """Whether known crystals show that two species replace each other, and not less than by chance.
-
-    Args:
-        statistics: A `SubstitutionProbability` of pymatgen.
-        old: A species of it.
-        new: A species of it.
+def _replace_each_other(
+    statistics: "SubstitutionProbability", old: "Species", new: "Species"
+) -> bool:
+    """Whether known crystals show that two species replace each other, and not less than by
+    chance.
     """
     was_observed = statistics.get_lambda(old, new) > statistics.alpha
     return bool(was_observed and statistics.pair_corr(old, new) >= MIN_CORRELATION)

@@ -107,7 +107,7 @@ def _single(snapshots: list[ase.Atoms]) -> ase.Atoms | list[ase.Atoms]:
     return snapshots[0] if len(snapshots) == 1 else snapshots
 
 
-def _sequence(source: Any) -> Sequence[Any]:
+def _sequence(source: Any) -> Sequence[ase.Atoms]:
     """Returns a sequence. Raises InputError if a source is none."""
     if isinstance(source, Sequence):
         return source

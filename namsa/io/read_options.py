@@ -1,11 +1,12 @@
 """Options for files that lack shape, type or axes."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from namsa.base.errors import InputError
 from namsa.base.text import shorten
@@ -82,7 +83,7 @@ def _dropped(value: object) -> tuple[int, ...]:
     return tuple(sorted({_count(count, "--dropped-frames", MAX_SIDE**2) for count in numbers}))
 
 
-def _axes(value: Any) -> tuple[str, ...]:
+def _axes(value: str | Iterable[str]) -> tuple[str, ...]:
     """Returns the names of stored axes: a scan's or a stack's, each once, and perhaps a series'."""
     names = tuple(re.split("[, ]+", value.strip()) if isinstance(value, str) else map(str, value))
     if sorted(set(names) - {"t"}) not in (sorted(SCAN_AXES), sorted(FRAME_AXES)) or len(
@@ -95,7 +96,7 @@ def _axes(value: Any) -> tuple[str, ...]:
     return names
 
 
-def parse_shape(value: Any, option: str) -> tuple[int, int] | None:
+def parse_shape(value: str | npt.ArrayLike | None, option: str) -> tuple[int, int] | None:
     """Returns two numbers of a pair or a text such as "81x81", or `None`. Raises InputError, which
     names the option.
     """
@@ -114,7 +115,7 @@ def parse_shape(value: Any, option: str) -> tuple[int, int] | None:
     return shape
 
 
-def _dtype(value: Any) -> np.dtype[np.generic]:
+def _dtype(value: npt.DTypeLike) -> np.dtype[np.generic]:
     try:
         dtype = np.dtype(value)
     except (TypeError, ValueError, SyntaxError):
@@ -133,7 +134,7 @@ def _count(value: object, option: str, largest: int) -> int:
     return int(value)
 
 
-CHECKS: dict[str, Callable[[Any], Any]] = {
+CHECKS: dict[str, Callable[[Any], object]] = {
     "scan_shape": lambda value: parse_shape(value, "--scan-shape"),
     "dtype": _dtype,
     "detector_shape": lambda value: (

@@ -1,17 +1,29 @@
 """Keys of a configuration that name functions of other people's code (`namsa.base.registry`)."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from pydantic import Field
 
 from namsa.base.registry import FUNCTION_PATTERN, allow_function
 
+if TYPE_CHECKING:  # whose module imports this one
+    from .experiment import Experiment
+
 FUNCTION = "function"  # the kind, or rule, of a section that names a function
 FunctionName = Annotated[str, Field(min_length=3, max_length=4096, pattern=FUNCTION_PATTERN)]
 
 
-def named_functions(experiment: Any) -> Iterator[tuple[str, str]]:
+class NamesFunction(Protocol):
+    """A section that may name a function."""
+
+    @property
+    def function(self) -> str | None:
+        """The function, as for `namsa.base.registry.function_named`."""
+        ...
+
+
+def named_functions(experiment: "Experiment") -> Iterator[tuple[str, str]]:
     """Yields the keys of an `Experiment` that name a function, and the functions."""
     training = experiment.training
     sections = {
@@ -26,13 +38,13 @@ def named_functions(experiment: Any) -> Iterator[tuple[str, str]]:
             yield f"{key}.{FUNCTION}", reference
 
 
-def allow_functions(experiment: Any) -> None:
+def allow_functions(experiment: "Experiment") -> None:
     """Allows the functions of a configuration with which a command was started."""
     for _, reference in named_functions(experiment):
         allow_function(reference)
 
 
-def check_function(section: Any, choice: str) -> None:
+def check_function(section: NamesFunction, choice: str) -> None:
     """Raises ValueError unless a section names a function exactly if its choice is `FUNCTION`.
 
     Args:

@@ -300,7 +300,9 @@ def _along_scan(
 # ------------------------------------------------------------------------------------------------
 
 
-def _distortion(drawn: Drawn, geometry: Geometry, detector: Corner) -> Any:
+def _distortion(
+    drawn: Drawn, geometry: Geometry, detector: Corner
+) -> interpolation.SparseMatrix | None:
     """Returns the sparse matrix from pixels of the perfect to those of the real detector. `None` if
     they are equal.
     """

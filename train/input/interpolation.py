@@ -13,6 +13,8 @@ from scipy.sparse import csr_array
 
 from namsa.base.arrays import Array
 
+SparseMatrix = csr_array[Any, Any]
+
 # of the table, per sample: weights between two nodes are interpolated, with an error below 1e-3
 _NODES = 32
 _NUGGET = 1e-5  # part of the power that no neighbour explains; bounds the weights
@@ -97,7 +99,7 @@ def matrix(
     along_y: Weights,
     along_x: Weights,
     periodic: bool = False,
-) -> csr_array[Any, Any]:
+) -> SparseMatrix:
     """Returns the matrix `(n, ny · nx)` that estimates a signal on a grid at n points y, x, samples
     from the first.
     """

@@ -146,9 +146,9 @@ def mean_target(
 
     Without a window it is that of whole samples.
     """
-    total: Any = 0.0
+    total: Floats | float = 0.0
     for sample_id in ids:
         with dataset.view(sample_id) as record:
             density = (windows.middle(record, window) if window else record).density
             total = total + density.astype(np.float64)
-    return total / len(ids)
+    return np.asarray(total / len(ids))

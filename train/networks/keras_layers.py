@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 from keras import KerasTensor, ops
@@ -136,7 +135,7 @@ class LatentSample(keras.layers.Layer):
         """Returns the arguments, of which Keras makes a copy."""
         return super().get_config() | {"seed": self.seed}
 
-    def call(self, moments: Sequence[KerasTensor], training: bool | None = None) -> Any:
+    def call(self, moments: Sequence[KerasTensor], training: bool | None = None) -> KerasTensor:
         """Returns one draw for each pair of moments."""
         mean, log_variance = moments
         if not training:

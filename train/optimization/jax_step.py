@@ -145,7 +145,7 @@ class JaxAccumulation:
 
         def add(
             state: _State, sums: Differentiated | None, x: Tensor, y: Tensor, setting: Tensor
-        ) -> Any:
+        ) -> tuple[Differentiated, list[Tensor]]:
             batch, others = network.differentiate(state, x, y, setting)
             for index in network.statistics:  # they stay as they are until the update
                 others[index] = state.others[index]
@@ -242,9 +242,9 @@ class _Compiled:
         self.donated = donated
         self.arrays = arrays
         self.numbers = numbers
-        self.by_size: dict[int, tuple[Any, _Placement]] = {}
+        self.by_size: dict[int, tuple[jax.stages.Wrapped, _Placement]] = {}
 
-    def of(self, size: int) -> tuple[Any, _Placement]:
+    def of(self, size: int) -> tuple[jax.stages.Wrapped, _Placement]:
         """Returns the function for batches of a size per process, and where they are."""
         if size not in self.by_size:
             placement = _Placement(size)
@@ -357,15 +357,15 @@ class Step:
         rate: Tensor,
         setting: Tensor,
         stop: Tensor | float,
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Tensor, ...]:
         """Returns the arguments of `_update` on the devices of the job."""
         state = placement.of_job(self.network.state())
         stops = np.full(placement.own_devices, float(stop), np.float32)
         batch = [placement.batch(array) for array in (x, y, stops)]
         return state, sums, *batch, *_host_numbers([rate, setting])
 
-    def lower(self, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor) -> Any:
-        """Returns the step of one batch before XLA compiles it, a `jax.stages.Lowered`."""
+    def lower(self, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor) -> jax.stages.Lowered:
+        """Returns the step of one batch before XLA compiles it."""
         function, placement = self.compiled.of(len(x))
         return function.lower(*self._arguments(placement, None, x, y, rate, setting, 0.0))
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from rich.console import Group
 from rich.table import Table as TerminalTable
@@ -96,22 +96,25 @@ class ScoreTable:
         return Table((title, "", *titles), rows, self.text_columns + 1)
 
 
+Results = TypeVar("Results", bound=Evaluation)  # the contents of a task's `evaluation.json`
+
+
 @dataclass(frozen=True)
-class TaskReport:
+class TaskReport(Generic[Results]):
     """A `RunReport` that is made from `evaluation.json`."""
 
     kind: str  # as of `ResultPart`
-    evaluation: Any  # type of the contents of `evaluation.json`
-    scores: Callable[[Any], ScoreTable]  # returns the main results
-    headline: Callable[[Any], Text]  # returns the sentences above the main results
-    samples: Callable[[Any], Table]  # returns a table of every held-out sample
+    evaluation: type[Results]
+    scores: Callable[[Results], ScoreTable]  # returns the main results
+    headline: Callable[[Results], Text]  # returns the sentences above the main results
+    samples: Callable[[Results], Table]  # returns a table of every held-out sample
     # Returns what follows the main results of a run directory.
-    details: Callable[[Any, Path], Sequence[Block]] = lambda evaluation, run_dir: ()
+    details: Callable[[Results, Path], Sequence[Block]] = lambda evaluation, run_dir: ()
     # Raises ValueError, with what is wrong, if parts of an evaluation do not fit together.
-    check: Callable[[Any], None] = lambda evaluation: None
+    check: Callable[[Results], None] = lambda evaluation: None
 
-    def read(self, path: Path) -> Evaluation:
-        evaluation: Evaluation = read_typed(self.evaluation, path, EVALUATE_AGAIN)
+    def read(self, path: Path) -> Results:
+        evaluation = read_typed(self.evaluation, path, EVALUATE_AGAIN)
         try:
             self.check(evaluation)
         except ValueError as error:
@@ -140,7 +143,7 @@ class TaskReport:
         return ResultPart(self.kind, results, samples, evaluation["run"])
 
     def table(self, evaluation: Evaluation, run_dir: Path, page: Path | None) -> Group:
-        return with_places(self.scores(evaluation).terminal(), run_dir, page)
+        return with_places(self.scores(cast(Results, evaluation)).terminal(), run_dir, page)
 
 
 def sample_table(
