@@ -165,16 +165,23 @@ def _reserve_lock(path: Path) -> None:
 
 def _cannot_write(path: Path, error: lmdb.Error | OSError, lost: int = 0) -> WorkError:
     """Returns the error with the free space and the remedy."""
-    free = shutil.disk_usage(path.parent).free if path.parent.is_dir() else math.inf
-    reason = str(error.strerror if isinstance(error, OSError) else error)
+    free = math.inf
+    where = "no folder"
+    if path.parent.is_dir():
+        free = shutil.disk_usage(path.parent).free
+        where = f"{free / 2**30:.2f} GiB free there"
+    reason = str(error)
+    if isinstance(error, OSError):
+        reason = str(error.strerror)
     partial_write = reason.endswith(os.strerror(errno.EIO))  # what LMDB reports for it
+    is_full = reason.endswith((os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)))
     if partial_write:
         reason += ", which may mean that the disk is full"
-    where = f"{free / 2**30:.2f} GiB free there" if free < math.inf else "no folder"
+        is_full = free < _LITTLE_BYTES
     text = (
         f"cannot write {path}: {reason} ({where}). Make room, "
         "or take another directory; what was committed is kept, and the next run continues from it"
     )
-    full = reason.endswith((os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)))
-    full = full or (partial_write and free < _LITTLE_BYTES)
-    return DiskFullError(text, lost) if full else WorkError(text)
+    if is_full:
+        return DiskFullError(text, lost)
+    return WorkError(text)

@@ -69,12 +69,14 @@ def plan_specimen(
             )
             fits = _fits(cells_of_specimen, specimen)
             check_size(fits[-1], kind, specimen.max_atoms)
-            if kind == "interface" or kind in WITH_LAYER:
-                beside = kind == "interface"
-                candidates = (
-                    _matching_along(cells_of_specimen, zone_axis, others) if beside else others
-                )
-                fitted = _fitted_beside if beside else _fitted_above
+            if kind == "precipitate":
+                partner = _any_other(material, others, rng)
+            elif kind == "interface" or kind in WITH_LAYER:
+                candidates = others
+                fits_of = _fitted_above
+                if kind == "interface":
+                    candidates = _matching_along(cells_of_specimen, zone_axis, others)
+                    fits_of = _fitted_beside
                 partner = _partner(
                     specimen,
                     cells_of_specimen,
@@ -82,13 +84,11 @@ def plan_specimen(
                     zone_axis,
                     material,
                     candidates,
-                    fitted,
+                    fits_of,
                     find_cells,
                     rng,
                 )
-                named = f"{named}-{partner}"
-            elif kind == "precipitate":
-                partner = _any_other(material, others, rng)
+            if partner is not None:
                 named = f"{named}-{partner}"
         except InputError as error:
             failed = failed or PlannedSpecimen(named, kind, None, error)
