@@ -30,7 +30,7 @@ class StepFit:
     factors: Floats  # True step over the assumed one, (y, x)
     errors: Floats  # their standard errors
     peaks: int  # number of peaks that the lattice explains
-    found: int  # number of peaks in the images
+    peaks_in_images: int  # number of all peaks
     described: str  # the lattice, for people
 
 

@@ -38,7 +38,7 @@ def step_quantity(
         return None
     steps = np.asarray(step) * fit.factors
     errors = steps * fit.errors / fit.factors
-    method = f"{fit.described}: {fit.peaks} of {fit.found} peaks in the images"
+    method = f"{fit.described}: {fit.peaks} of {fit.peaks_in_images} peaks in the images"
     return CalibratedQuantity(tuple(steps.tolist()), tuple(errors.tolist()), method)
 
 

@@ -271,7 +271,7 @@ def training(
     experiment: Experiment,
     run: RunFacts,
     training_s: float,
-    before: Sequence[str],
+    started_from: Sequence[str],
     weights: Sequence[Sequence[Text]],
     chosen: str = "",
 ) -> DocumentSection:
@@ -279,7 +279,7 @@ def training(
 
     Args:
         training_s: Time in the training steps, s.
-        before: Trainings before it, the newest first.
+        started_from: Trainings before it, the newest first.
         weights: Rows about the weights, as of `weights_rows`.
         chosen: Which weights of the run these are, if not the last.
     """
@@ -296,7 +296,7 @@ def training(
     rows: list[Sequence[Text]] = [
         ("network", network),
         ("trained", trained),
-        ("started from", ", from ".join(before)),
+        ("started from", ", from ".join(started_from)),
         ("held-out materials", held_out_words(run)),
         ("time in steps", duration(training_s)),
         ("on", f"{plural(run['ranks'], 'rank')}, each on {run['device']}{machine}"),

@@ -69,7 +69,7 @@ class CardFacts:
     evaluation: Evaluation  # results on held-out samples
     training_s: float  # time in the training steps up to these weights, s
     # trainings before, and what the first of them started from (`pack.trainings_before`)
-    before: Sequence[str]
+    earlier_trainings: Sequence[str]
     strata: Strata  # counts of samples by split
     weights: WeightsFile  # facts about the weights file
     rounding: Rounding  # what rounding the weights has changed
@@ -157,7 +157,9 @@ def write_card(name: str, task: TaskCard, facts: CardFacts) -> str:
     experiment = facts.experiment
     usage = task.usage(experiment)
     weights = card_sections.weights_rows(facts.weights, facts.rounding.words, usage.command)
-    before = [f"earlier weights of {name}" if start == name else start for start in facts.before]
+    started_from = []
+    for training in facts.earlier_trainings:
+        started_from.append(f"earlier weights of {name}" if training == name else training)
     limits = (
         *card_sections.training_limits(experiment),
         *card_sections.unseen(experiment, facts.strata),
@@ -171,7 +173,12 @@ def write_card(name: str, task: TaskCard, facts: CardFacts) -> str:
             DocumentSection("Limits", (BulletList(limits),)),
             card_sections.data(experiment, facts.strata),
             card_sections.training(
-                experiment, facts.evaluation["run"], facts.training_s, before, weights, facts.chosen
+                experiment,
+                facts.evaluation["run"],
+                facts.training_s,
+                started_from,
+                weights,
+                facts.chosen,
             ),
         ),
     )
