@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import frame
 
@@ -39,6 +39,9 @@ from namsa.io.calibration import CalibrationOverrides, circle_from_ellipse
 from namsa.io.calibration_file import read_calibration
 from namsa.physics import density_target
 from namsa.physics.grid import Grid
+
+if TYPE_CHECKING:  # imported where it is needed
+    from train.apply.models import Model
 
 ENERGY_EV = 200e3
 SEMIANGLE_MRAD = 20.0
@@ -119,7 +122,7 @@ def parse() -> argparse.Namespace:
 
 
 def inspected(
-    scan: np.ndarray, faults: Faults, atoms: ase.Atoms, model: Any, truth: Truth
+    scan: np.ndarray, faults: Faults, atoms: ase.Atoms, model: "Model", truth: Truth
 ) -> dict[str, Any]:
     """Returns the SSIM of a scan with faults, without and with its inspection."""
     faulty = reconstruct(scan, model, faults, None, truth)
@@ -212,7 +215,11 @@ def stated(faults: Faults) -> dict[str, Any]:
 
 
 def reconstruct(
-    scan: np.ndarray, model: Any, faults: Faults, inspection: namsa.Inspection | None, truth: Truth
+    scan: np.ndarray,
+    model: "Model",
+    faults: Faults,
+    inspection: namsa.Inspection | None,
+    truth: Truth,
 ) -> float:
     """Returns the SSIM of a reconstruction against the truth at the positions that it claims."""
     import train

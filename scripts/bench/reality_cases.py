@@ -7,7 +7,7 @@ positions and what a microscope's file says about them.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from reality_specimens import SPECIMENS
@@ -137,15 +137,25 @@ CASES = (
 )
 
 
+class _Waves(NamedTuple):
+    """What the scattering of plane waves depends on."""
+
+    specimen: str
+    thickness: float
+    tilt: tuple[float, float]
+    vibration: float
+    energy_ev: float
+
+
 def write_cases(cases: Iterable[Case], folder: Path, on_case: Callable[[str], None]) -> None:
     """Simulates the cases whose files do not exist yet; one scattering serves all conditions that
     share its waves.
     """
-    groups: dict[tuple[Any, ...], list[Case]] = {}
+    groups: dict[_Waves, list[Case]] = {}
     for case in cases:
         if not (folder / f"{case.name}.h5").exists():
             condition = case.condition
-            waves = (
+            waves = _Waves(
                 case.specimen,
                 case.thickness,
                 condition.tilt,
@@ -153,16 +163,17 @@ def write_cases(cases: Iterable[Case], folder: Path, on_case: Callable[[str], No
                 condition.energy_ev,
             )
             groups.setdefault(waves, []).append(case)
-    for (specimen, thickness, tilt, vibration, energy_ev), members in groups.items():
+    for waves, members in groups.items():
+        vibrations = None
+        if waves.vibration:
+            vibrations = FrozenPhonons(rms_angstrom=waves.vibration, configurations=4)
         scattering = namsa.scatter(  # at the pixels and slices of the default accuracy
-            SPECIMENS[specimen](thickness),
-            energy_ev=energy_ev,
+            SPECIMENS[waves.specimen](waves.thickness),
+            energy_ev=waves.energy_ev,
             max_angle_mrad=max(case.condition.semiangle_mrad for case in members),
             max_detected_mrad=MAX_DETECTED_MRAD,
-            specimen_tilt_mrad=tilt,
-            frozen_phonons=FrozenPhonons(rms_angstrom=vibration, configurations=4)
-            if vibration
-            else None,
+            specimen_tilt_mrad=waves.tilt,
+            frozen_phonons=vibrations,
         )
         for case in members:
             expose(scattering, case).save(folder / f"{case.name}.h5")

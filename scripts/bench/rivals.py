@@ -24,6 +24,7 @@ What it finds belongs into `Program.chosen`, which is empty for py4DSTEM: its se
 "ratio" is the mean own fit of the best rival over that of the network, with nothing told.
 """
 
+import argparse
 import os
 import sys
 import time
@@ -124,7 +125,7 @@ def main() -> int:
     return 0
 
 
-def network_row(name: str, scan: Written, model: Model, options: Any) -> Row:
+def network_row(name: str, scan: Written, model: Model, options: argparse.Namespace) -> Row:
     """Returns the numbers of the network, with nothing told."""
     if learnt(model).kinship(scan.formula) == "formula":
         raise InputError(f"{model.name} has learnt {scan.formula}: take another crystal")
@@ -165,7 +166,7 @@ def truth(field: Truth, raster: Raster, side: int) -> Floats:
 
 
 def rival_row(
-    name: str, scan: Written, runner: Runner, thickness: float | None, options: Any
+    name: str, scan: Written, runner: Runner, thickness: float | None, options: argparse.Namespace
 ) -> Row:
     """Returns the numbers of a rival; `thickness` is `None` where it is not told."""
     program = runner.program

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import ase
@@ -27,6 +28,7 @@ import frame
 import numpy as np
 from reality_specimens import titanate
 
+from namsa.base.arrays import Floats
 from namsa.base.errors import InputError
 from namsa.config.instrument import Detector
 from namsa.engines import fused_gpu, multislice
@@ -46,7 +48,7 @@ REPEATS = 10  # launches of a kernel in a row
 TWIN = "cuFFT twin"
 KERNEL_BATCHES = (12, 512)  # waves that stay in the cache of a large card, and waves that do not
 
-Program = Callable[[Any], None]  # adds patterns to an array
+Program = Callable[[Array], None]  # adds patterns to an array
 Binning = tuple[Array, Array] | None
 
 
@@ -110,7 +112,7 @@ def not_run(reason: str) -> int:
     return 2
 
 
-def fused(setup: Optics, positions: Any, batch: int | None, binning: Binning = None) -> Program:
+def fused(setup: Optics, positions: Array, batch: int | None, binning: Binning = None) -> Program:
     """Returns the function that adds patterns of the fused engine to an array."""
     engine = fused_gpu.FusedGpuEngine(setup.grid, setup.slices, setup.fresnel, batch=batch)
     return lambda cbed: engine.prepare(setup.lens).add_patterns(
@@ -118,10 +120,10 @@ def fused(setup: Optics, positions: Any, batch: int | None, binning: Binning = N
     )
 
 
-def twin(setup: Optics, positions: Any) -> Program:
+def twin(setup: Optics, positions: Array) -> Program:
     """Returns the function that adds patterns of the plain engine with cuFFT to an array."""
 
-    def add(cbed: Any) -> None:
+    def add(cbed: Array) -> None:
         engine = multislice.PlainEngine(setup.grid, setup.slices, setup.fresnel)
         probes = engine.prepare(setup.lens)
         probes.add_patterns(cbed, positions, None, lambda done, total: None)
@@ -130,7 +132,7 @@ def twin(setup: Optics, positions: Any) -> Program:
 
 
 def take_turns(
-    setup: Optics, positions: Any, options: argparse.Namespace
+    setup: Optics, positions: Array, options: argparse.Namespace
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Returns the median times of the programs, and the difference of their patterns from the
     twin's.
@@ -173,7 +175,7 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def workload(pixels: int, probes: int) -> tuple[ase.Atoms, Grid, Any]:
+def workload(pixels: int, probes: int) -> tuple[ase.Atoms, Grid, Floats]:
     """Atoms, grid and probe positions in Å as (y, x); the probes lie in three unit cells and
     between.
     """
@@ -184,7 +186,7 @@ def workload(pixels: int, probes: int) -> tuple[ase.Atoms, Grid, Any]:
     return atoms, Grid((pixels, pixels), (height, width)), positions
 
 
-def on_device(atoms: ase.Atoms, grid: Grid, cupy: Any) -> Optics:
+def on_device(atoms: ase.Atoms, grid: Grid, cupy: ModuleType) -> Optics:
     """Returns lens, slices and propagator."""
     sigma = optics.interaction_constant(ENERGY_EV)
     dtype = np.dtype(np.complex64)
@@ -199,7 +201,7 @@ def on_device(atoms: ase.Atoms, grid: Grid, cupy: Any) -> Optics:
     return Optics(grid, lens, slices, fresnel)
 
 
-def copy_rate(cupy: Any) -> float:
+def copy_rate(cupy: ModuleType) -> float:
     """Bytes a second, read and written, of copies from one buffer of 1 GiB to another; the median
     of 20.
     """
@@ -210,7 +212,7 @@ def copy_rate(cupy: Any) -> float:
     return 2 * source.nbytes / event_seconds(copy, cupy, 20)
 
 
-def host_rate(cupy: Any) -> float:
+def host_rate(cupy: ModuleType) -> float:
     """Bytes a second of copies of 1 GiB to page-locked memory of the host; the median of 5."""
     import cupyx
 
@@ -219,7 +221,7 @@ def host_rate(cupy: Any) -> float:
     return source.nbytes / event_seconds(lambda: source.get(out=target, blocking=False), cupy, 5)
 
 
-def event_seconds(work: Callable[[], Any], cupy: Any, repeats: int) -> float:
+def event_seconds(work: Callable[[], object], cupy: ModuleType, repeats: int) -> float:
     """The median time of `work` on the current stream, by events, after one run that is not
     counted.
     """
@@ -235,7 +237,9 @@ def event_seconds(work: Callable[[], Any], cupy: Any, repeats: int) -> float:
     return statistics.median(times[1:])
 
 
-def with_detector(setup: Optics, positions: Any, repeats: int, cupy: Any) -> dict[str, Any]:
+def with_detector(
+    setup: Optics, positions: Array, repeats: int, cupy: ModuleType
+) -> dict[str, Any]:
     """The median time of all patterns on a detector whose pixels the card sums; one run is not
     counted.
     """
@@ -253,7 +257,12 @@ def with_detector(setup: Optics, positions: Any, repeats: int, cupy: Any) -> dic
 
 
 def kernels(
-    plan: KernelPlan, setup: Optics, positions: Any, batch: int, bandwidth: float, cupy: Any
+    plan: KernelPlan,
+    setup: Optics,
+    positions: Array,
+    batch: int,
+    bandwidth: float,
+    cupy: ModuleType,
 ) -> list[dict[str, Any]]:
     """For each kernel, its seconds a batch, its share of the rate of a copy, registers, and bytes
     spilt a thread.
@@ -295,7 +304,7 @@ def kernels(
     return rows
 
 
-def kernel_seconds(launch: Callable[[], None], cupy: Any) -> float:
+def kernel_seconds(launch: Callable[[], None], cupy: ModuleType) -> float:
     """Returns the time of a kernel. It is launched by a graph, since a launch from Python takes
     longer than a small batch.
     """
@@ -310,7 +319,7 @@ def kernel_seconds(launch: Callable[[], None], cupy: Any) -> float:
         return event_seconds(partial(graph.launch, stream), cupy, 5) / REPEATS
 
 
-def abtem_job(atoms: ase.Atoms, grid: Grid, positions: Any) -> dict[str, Any]:
+def abtem_job(atoms: ase.Atoms, grid: Grid, positions: Array) -> dict[str, Any]:
     """Returns the workload as `workers/abtem_patterns.py` takes it."""
     return {
         "positions": atoms.positions.tolist(),

@@ -11,6 +11,7 @@ programs change less. Numbers are medians over the rounds. "ratio" is the larges
 time per sample over TensorFlow's.
 """
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -45,7 +46,7 @@ def main() -> None:
     frame.finish(options, {"config": str(options.config), "rows": rows, "ratio": ratio})
 
 
-def measure(options: Any, cores: int, overrides: list[str]) -> dict[str, Any]:
+def measure(options: argparse.Namespace, cores: int, overrides: list[str]) -> dict[str, Any]:
     """Returns the numbers of both backends on so many cores."""
     worker = frame.WORKERS / "step_backend.py"
     programs = {}

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import yaml
 from packaging.markers import Marker, default_environment
 from packaging.requirements import Requirement
-from packaging.tags import compatible_tags, cpython_tags
+from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
 from namsa.base.version import __version__
@@ -138,7 +138,7 @@ def conda_extra(extra: str, needed_for: str) -> dict[str, Any]:
 # ---- EasyBuild
 
 
-def ranks_of_tags() -> dict[Any, int]:
+def ranks_of_tags() -> dict[Tag, int]:
     """Returns the tags of wheels that the toolchain's Python takes, the best first."""
     version = tuple(map(int, PYTHON.split(".")[:2]))
     platforms = []
