@@ -55,7 +55,10 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         layout = arrange(frames, options, path, stated=stated)
         known: RecordingFacts = {}
         notes: tuple[str, ...] = ()
-        metadata = {"frames": header.sections, "extended_header": header.kind.strip("\0 ") or None}
+        metadata: dict[str, object] = {
+            "frames": header.sections,
+            "extended_header": header.kind.strip("\0 ") or None,
+        }
         if info is not None:
             has_stated_shape = layout.data.shape[:2] == info.scan_shape
             known["scan_step_angstrom"] = info.scan_step_angstrom if has_stated_shape else None

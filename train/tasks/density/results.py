@@ -7,7 +7,7 @@ JSON); see `train.measure.metrics`.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, NotRequired, cast
+from typing import Any, Literal, NamedTuple, NotRequired, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -180,7 +180,7 @@ def read_evaluation(path: Path) -> Evaluation:
     return checked
 
 
-def _check_run(run: Mapping[str, object], path: Path) -> None:
+def _check_run(run: Mapping[str, Any], path: Path) -> None:
     """Raises InputError for facts about a run that lack some of its performance, or whose number of
     ranks is none.
     """
