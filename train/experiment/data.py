@@ -5,7 +5,7 @@ The default source simulates samples. The sections of the other kinds are in the
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,17 +14,18 @@ from namsa.config.loading import Section
 
 from .registry import KindSection, OfKind
 
-if TYPE_CHECKING:  # whose module imports this one
-    from .experiment import Experiment
-
 
 class SourceSection(KindSection):
     """Base class of the sections data.source."""
 
     variants: ClassVar[dict[str, type[Section]]] = {}
 
-    def check(self, experiment: "Experiment") -> None:
-        """Raises ValueError if the source does not fit the rest of the configuration."""
+    def check(self, experiment: Any) -> None:
+        """Raises ValueError if the source does not fit the rest of the configuration.
+
+        Args:
+            experiment: The `Experiment`, whose module imports this one.
+        """
 
     @property
     def per_node(self) -> bool:
@@ -58,7 +59,7 @@ class FolderSection(SourceSection):
         "copied to it",
     )
 
-    def check(self, experiment: "Experiment") -> None:
+    def check(self, experiment: Any) -> None:
         if experiment.training.samples and self.node_local:
             raise ValueError(
                 "training.samples counts the samples of all nodes, which data.source.node_local "
@@ -92,7 +93,7 @@ class LayeredSection(SourceSection):
 
     of: SourceSection
 
-    def check(self, experiment: "Experiment") -> None:
+    def check(self, experiment: Any) -> None:
         self.of.check(experiment)
 
     @property

@@ -4,7 +4,7 @@ samples are whole.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -12,9 +12,6 @@ from fcdensenet.split import FurtherAxes
 from namsa.config.loading import Section
 
 from . import registry
-
-if TYPE_CHECKING:  # whose module imports this one
-    from .experiment import Experiment
 
 Axis = Literal["z", "y", "x"]
 
@@ -56,10 +53,14 @@ class DivisionSection(Section):
             return f"training.split.ways is {self.ways}"
         return f"training.split divides a sample over {self.ranks} ranks"
 
-    def check(self, experiment: "Experiment") -> None:
-        """Raises ValueError if the division does not fit the rest of the configuration."""
+    def check(self, experiment: Any) -> None:
+        """Raises ValueError if the division does not fit the rest of the configuration.
 
-    def reads_parts(self, experiment: "Experiment") -> bool:
+        Args:
+            experiment: The `Experiment`, whose module imports this one.
+        """
+
+    def reads_parts(self, experiment: Any) -> bool:
         """Returns whether a rank can read its part of a sample alone."""
         return False
 

@@ -1,14 +1,11 @@
 """Keys of a configuration that name functions of other people's code (`namsa.base.registry`)."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
 from namsa.base.registry import FUNCTION_PATTERN, allow_function
-
-if TYPE_CHECKING:  # whose module imports this one
-    from .experiment import Experiment
 
 FUNCTION = "function"  # the kind, or rule, of a section that names a function
 FunctionName = Annotated[str, Field(min_length=3, max_length=4096, pattern=FUNCTION_PATTERN)]
@@ -23,7 +20,7 @@ class NamesFunction(Protocol):
         ...
 
 
-def named_functions(experiment: "Experiment") -> Iterator[tuple[str, str]]:
+def named_functions(experiment: Any) -> Iterator[tuple[str, str]]:
     """Yields the keys of an `Experiment` that name a function, and the functions."""
     training = experiment.training
     sections = {
@@ -38,7 +35,7 @@ def named_functions(experiment: "Experiment") -> Iterator[tuple[str, str]]:
             yield f"{key}.{FUNCTION}", reference
 
 
-def allow_functions(experiment: "Experiment") -> None:
+def allow_functions(experiment: Any) -> None:
     """Allows the functions of a configuration with which a command was started."""
     for _, reference in named_functions(experiment):
         allow_function(reference)

@@ -6,7 +6,7 @@ A group of ranks divides the samples of one rank. The network passes rows on bet
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from fcdensenet.split import PartSplit
 from namsa.base.arrays import Tensor
@@ -17,9 +17,6 @@ from namsa.dataset.tiles import Slab
 from ..experiment import registry
 from ..experiment.division import DivisionSection
 from ..experiment.experiment import Experiment
-
-if TYPE_CHECKING:  # whose module imports this one
-    from .source import SampleSource
 
 
 class OwnPart(Protocol):
@@ -80,10 +77,10 @@ class RankDivision(PartSplit, Protocol):
         ...
 
     def own_part(
-        self, source: "SampleSource", experiment: Experiment, entries: Sequence[Entry]
+        self, source: Any, experiment: Experiment, entries: Sequence[Entry]
     ) -> tuple[OwnPart | None, str]:
-        """Returns what reads this rank's part of a sample alone from a source, and a line about
-        it.
+        """Returns what reads this rank's part of a sample alone from a `SampleSource`, and a line
+        about it.
 
         The first is `None` if samples must be read whole.
         """

@@ -1,6 +1,6 @@
 """The figure of an estimated scan."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -10,13 +10,12 @@ from namsa.figures.panels import styled
 from ...reports.figures import BLUE, INK, entitle
 from .quantities import QUANTITIES
 
-if TYPE_CHECKING:  # whose module imports this one
-    from .result import EstimatedScan
-
 
 @styled
-def estimate_figure(scan: "EstimatedScan", title: str) -> Figure:
-    """Draws each quantity with its error and its windows, on the range of the training."""
+def estimate_figure(scan: Any, title: str) -> Figure:
+    """Draws each quantity of an `EstimatedScan` with its error and its windows, on the range of the
+    training.
+    """
     quantities = scan.quantities
     figure = Figure(figsize=(7, 0.6 + 0.9 * len(quantities)), layout="constrained")
     entitle(figure, title)
