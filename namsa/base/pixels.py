@@ -268,7 +268,8 @@ def array_axes(
         raster = _raster(provenance, scan_shape)
         scan = [ArrayAxis("y", "Å", raster[:, 0, 0]), ArrayAxis("x", "Å", raster[0, :, 1])]
     axes = {}
-    for name in UNITS.keys() | OPTIONAL_UNITS.keys() & shapes.keys():
+    # No set: files have the arrays in this order, which is the same in each process.
+    for name in [*UNITS, *(name for name in OPTIONAL_UNITS if name in shapes)]:
         names, units, grid = image_plane(name, provenance)
         y, x = grid.coordinates(shapes[name][-2:])
         axes[name] = [ArrayAxis(names[0], units, y), ArrayAxis(names[1], units, x)]

@@ -90,7 +90,7 @@ def check_digests(folder: Path) -> None:
     if stated is None:
         return
     now = {}
-    for name in {*stated["files"], *MEASURED_FILES}:
+    for name in dict.fromkeys([*stated["files"], *MEASURED_FILES]):
         path = folder / name
         if path.is_file():
             now[name] = digest_of_file(path)

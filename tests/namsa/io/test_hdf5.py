@@ -2,6 +2,9 @@
 readers.
 """
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import fake_samples
@@ -145,6 +148,33 @@ def test_many_positions_fit_into_the_provenance(tmp_path):
     hdf5.write_samples(tmp_path / "file.h5", [("a", many)])
     ((_, found),) = sample_file.read_samples(tmp_path / "file.h5")
     assert found.provenance == many.provenance
+
+
+COPY = """
+import sys
+from namsa.io import hdf5
+from namsa.samples import sample_file
+source, copy = sys.argv[1:]
+hdf5.write_samples(copy, sample_file.read_samples(source))
+"""
+
+
+def test_a_sample_is_the_same_file_whatever_order_sets_have(tmp_path):
+    bins = np.random.default_rng(0).uniform(0, 4, (4, 2, 3)).astype(np.float32)
+    hdf5.write_samples(tmp_path / "sample.h5", [("a", replace(sample(), density_by_depth=bins))])
+    copies = [tmp_path / "0.h5", tmp_path / "2.h5"]
+    processes = []
+    for copy in copies:
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", COPY, tmp_path / "sample.h5", copy],
+                env=os.environ | {"PYTHONHASHSEED": copy.stem},
+            )
+        )
+    assert [process.wait(timeout=60) for process in processes] == [0, 0]
+    assert copies[0].read_bytes() == copies[1].read_bytes()
+    with h5py.File(copies[0]) as file:
+        assert "density_by_depth" in file["a"]
 
 
 def test_a_file_is_whole_or_not_there(tmp_path):
