@@ -59,8 +59,8 @@ def test_every_command_has_a_description_a_function_and_examples_that_parse(prog
     assert callable(function_named(command.get_default("run")))
     assert command.examples
     for example in command.examples:
-        _, found, words = example.partition(f"{program} ")
-        assert found, example
+        _, separator, words = example.partition(f"{program} ")
+        assert separator, example
         options = build().parse_args(shlex.split(words.partition(" -- ")[0]))
         assert options.run == command.get_default("run")
         config = getattr(options, "config", None)

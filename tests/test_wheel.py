@@ -84,8 +84,8 @@ def test_help_and_messages_name_the_installed_package(installed, tmp_path):
     assert "python -m" not in shown.partition("Bash and zsh")[0]
     done = run(installed, "-m", "namsa_train", "describe", str(tmp_path / "missing.yaml"))
     assert (done.returncode, done.stdout) == (2, "")
-    found = run(installed, "-c", "from namsa_train.program import PROGRAM; print(PROGRAM)")
-    assert found.stdout == "namsa-train\n"
+    printed = run(installed, "-c", "from namsa_train.program import PROGRAM; print(PROGRAM)")
+    assert printed.stdout == "namsa-train\n"
 
 
 def test_a_new_folder_has_the_configurations_that_help_names(installed, tmp_path):

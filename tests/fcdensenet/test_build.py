@@ -125,13 +125,13 @@ def test_fused_normalisation_is_keras_normalisation(grid: tuple[int, ...]) -> No
 
 def test_without_a_seed_weights_are_zero_and_have_the_same_names() -> None:
     blank, seeded = (build(config(), seed) for seed in (None, 0))
-    assert [each.path for each in blank.trainable_variables] == [
-        each.path for each in seeded.trainable_variables
+    assert [variable.path for variable in blank.trainable_variables] == [
+        variable.path for variable in seeded.trainable_variables
     ]
     kernels = []
-    for each in blank.trainable_variables:
-        if len(each.shape) > 1:
-            kernels.append(each.numpy())
+    for variable in blank.trainable_variables:
+        if len(variable.shape) > 1:
+            kernels.append(variable.numpy())
     assert len(kernels) > 3
     for kernel in kernels:
         assert not kernel.any()

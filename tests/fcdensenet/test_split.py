@@ -146,24 +146,25 @@ def test_the_convolution_of_a_part_and_its_gradients_do_not_wait_for_the_exchang
 
     def waits(operation):
         """Whether an operation needs what an exchange, forward or back, gives."""
-        found = [operation]
+        pending = [operation]
         seen = set()
-        while found:
-            each = found.pop()
-            if each.name.split("/")[-1].startswith("exchange"):
+        while pending:
+            current = pending.pop()
+            if current.name.split("/")[-1].startswith("exchange"):
                 return True
-            if each not in seen:
-                seen.add(each)
-                found += [tensor.op for tensor in each.inputs]
+            if current not in seen:
+                seen.add(current)
+                pending += [tensor.op for tensor in current.inputs]
         return False
 
     operations = differentiate.get_concrete_function().graph.get_operations()
     for kind in ("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"):
-        found = [operation for operation in operations if operation.type == kind]
-        assert len(found) == 3, kind  # of the part, and of the halo's share at both borders
+        convolutions = [operation for operation in operations if operation.type == kind]
+        assert len(convolutions) == 3, kind  # of the part, and of the halo's share at both borders
         # Rows of the maps, or of their error, behind the convolution.
         rows = [
-            (each.outputs[0] if kind == "Conv2D" else each.inputs[2]).shape[1] for each in found
+            (operation.outputs[0] if kind == "Conv2D" else operation.inputs[2]).shape[1]
+            for operation in convolutions
         ]
-        assert [waits(each) for each in found][rows.index(32)] is False
+        assert [waits(operation) for operation in convolutions][rows.index(32)] is False
     assert waits(differentiate.get_concrete_function().graph.outputs[0].op)

@@ -169,8 +169,8 @@ def attack(kind: Kind, seed: int, keep: Path | None, numbers: range) -> Chunk:
         for number in numbers:
             if attack_once(kind, seed, number, runner):
                 with harness.Runner(call) as alone:
-                    if found := attack_once(kind, seed, number, alone, keep, PATIENCE):
-                        faults.append(found)
+                    if fault := attack_once(kind, seed, number, alone, keep, PATIENCE):
+                        faults.append(fault)
     return {"seconds": time.monotonic() - started, "faults": faults}
 
 
@@ -245,21 +245,21 @@ def main() -> int:
         numbers = [range(at, min(at + CHUNK, last)) for at in range(options.first, last, CHUNK)]
         tasks = []
         for kind in chosen:
-            for each in numbers:
-                tasks.append(partial(attack, kind, options.seed, options.keep, each))
+            for case_numbers in numbers:
+                tasks.append(partial(attack, kind, options.seed, options.keep, case_numbers))
         faults = []
         with closing(run_tasks(tasks, options.workers)) as results:
             for kind in chosen:
-                own = [next(results) for _ in numbers]
-                found = []
-                for chunk in own:
-                    found.extend(chunk["faults"])
+                chunks = [next(results) for _ in numbers]
+                faults_of_kind = []
+                for chunk in chunks:
+                    faults_of_kind.extend(chunk["faults"])
                 text = (
-                    f"{options.cases} cases in {sum(chunk['seconds'] for chunk in own):.1f} s, "
-                    f"{len(found)} end badly"
+                    f"{options.cases} cases in {sum(chunk['seconds'] for chunk in chunks):.1f} s, "
+                    f"{len(faults_of_kind)} end badly"
                 )
                 print(f"{kind.name}: {text}", file=sys.stderr, flush=True)
-                faults += found
+                faults += faults_of_kind
     for fault in faults:
         print(f"{fault['kind']} {fault['case']}: {fault['fault']}")
     for text, count in Counter(fault["fault"][:70] for fault in faults).most_common(20):

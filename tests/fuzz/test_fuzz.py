@@ -118,6 +118,6 @@ def raises(error):
 def test_the_harness_finds_what_is_wrong(command, fault, tmp_path):
     """What else it finds is planted above."""
     with harness.Runner(lambda _: command()) as runner:
-        found = harness.fault(runner.run(None, tmp_path, 20))
-    assert (found is None) == (fault is None), found
-    assert not fault or found.startswith(fault)
+        message = harness.fault(runner.run(None, tmp_path, 20))
+    assert (message is None) == (fault is None), message
+    assert not fault or message.startswith(fault)

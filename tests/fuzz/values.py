@@ -59,7 +59,7 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         if isinstance(tree, list)
         else ()
     )
-    return [path, *(found for key, value in items for found in places(value, (*path, key)))]
+    return [path, *(place for key, value in items for place in places(value, (*path, key)))]
 
 
 def changed_tree(tree: Any, rng: random.Random, extremes: bool = False) -> Any:
@@ -69,12 +69,12 @@ def changed_tree(tree: Any, rng: random.Random, extremes: bool = False) -> Any:
     """
     tree = deepcopy(tree)
     for _ in range(rng.choice((1, 1, 2, 3))):
-        found = [path for path in places(tree) if path]
+        candidates = [path for path in places(tree) if path]
         if extremes:
-            found = [path for path in found if isinstance(at(tree, path), int | float)]
-        if not found:
+            candidates = [path for path in candidates if isinstance(at(tree, path), int | float)]
+        if not candidates:
             break
-        path = rng.choice(found)
+        path = rng.choice(candidates)
         parent = at(tree, path[:-1])
         action = 0 if extremes else rng.randrange(6)
         if action == 1:

@@ -58,8 +58,8 @@ def upper_part(atoms: ase.Atoms, slices: int) -> ase.Atoms:
     return part
 
 
-def error(found, expected):
-    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+def error(computed, expected):
+    return np.linalg.norm(computed - expected) / np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
@@ -71,13 +71,13 @@ def test_equals_multislice_of_the_upper_part(gold, scattering, depth, lens):
     expected = namsa.simulate(
         part, positions_angstrom=RASTER, method="multislice", **SHARED, **lens
     )
-    found = scattering.simulate(depth, positions_angstrom=RASTER, **lens)
-    assert error(found.cbed, expected.cbed) < 1e-12
-    assert error(found.density, expected.density) < 1e-12
-    assert error(found.projected_potential, expected.projected_potential) < 1e-12
+    sample = scattering.simulate(depth, positions_angstrom=RASTER, **lens)
+    assert error(sample.cbed, expected.cbed) < 1e-12
+    assert error(sample.density, expected.density) < 1e-12
+    assert error(sample.projected_potential, expected.projected_potential) < 1e-12
     differing = set()
     for name in expected.provenance:
-        if found.provenance.get(name) != expected.provenance[name]:
+        if sample.provenance.get(name) != expected.provenance[name]:
             differing.add(name)
     assert differing <= {
         "method",
@@ -100,10 +100,10 @@ def test_thermal_displacements_and_the_source_are_those_of_a_simulation(gold):
     lens |= {"positions_angstrom": RASTER, "scan_shape": (3, 4), "detector": CAMERA}
     scattering = namsa.scatter(gold, max_angle_mrad=20, max_detected_mrad=40, seed=7, **common)
     expected = namsa.simulate(gold, seed=7, **common, **lens)
-    found = scattering.simulate(**lens, seed=7)
-    assert found.provenance["coherent_probes"] == expected.provenance["coherent_probes"] > 4
-    assert error(found.cbed, expected.cbed) < 2e-6
-    assert error(found.density, expected.density) < 1e-6
+    sample = scattering.simulate(**lens, seed=7)
+    assert sample.provenance["coherent_probes"] == expected.provenance["coherent_probes"] > 4
+    assert error(sample.cbed, expected.cbed) < 2e-6
+    assert error(sample.density, expected.density) < 1e-6
 
 
 def test_noise_has_a_seed_of_its_own(gold, scattering):
@@ -146,10 +146,10 @@ def test_a_gpu_scatters_as_a_processor_does(gold):
     cpu, gpu = (namsa.scatter(gold, backend=backend, **common) for backend in ("cpu", "cupy"))
     for depth in (0, 1):
         for lens in LENSES:
-            expected, found = (
-                each.simulate(depth, positions_angstrom=RASTER, **lens) for each in (cpu, gpu)
+            expected, sample = (
+                device.simulate(depth, positions_angstrom=RASTER, **lens) for device in (cpu, gpu)
             )
-            assert error(found.cbed, expected.cbed) < 1e-5
+            assert error(sample.cbed, expected.cbed) < 1e-5
 
 
 def test_the_source_is_averaged_exactly_whatever_the_scan(gold):
@@ -160,7 +160,7 @@ def test_the_source_is_averaged_exactly_whatever_the_scan(gold):
     scattering = namsa.scatter(gold, max_detected_mrad=36, **SHARED | fine)
     y = 12.24 / 28 * np.arange(28)
     x = 16.32 / 36 * np.arange(36)
-    whole = np.stack(np.meshgrid(y, x, indexing="ij"), -1)
+    raster = np.stack(np.meshgrid(y, x, indexing="ij"), -1)
     lens = {
         "semiangle_mrad": 12.0,
         "beam_tilt_mrad": (2.0, 0.0),
@@ -171,26 +171,28 @@ def test_the_source_is_averaged_exactly_whatever_the_scan(gold):
     lens |= {"focal_spread_angstrom": 30.0, "detector": camera}
     expected = namsa.simulate(
         gold,
-        positions_angstrom=whole.reshape(-1, 2),
+        positions_angstrom=raster.reshape(-1, 2),
         scan_shape=(28, 36),
         **SHARED | {"grid_shape": (72, 80)},
         **lens,
     )
     focal = expected.provenance["coherent_probes"]
-    part = whole[3:9:2, 5:9]
-    found = scattering.simulate(positions_angstrom=part.reshape(-1, 2), scan_shape=(3, 4), **lens)
+    window = raster[3:9:2, 5:9]
+    sample = scattering.simulate(
+        positions_angstrom=window.reshape(-1, 2), scan_shape=(3, 4), **lens
+    )
     assert (
-        found.provenance["coherent_probes"] > focal
+        sample.provenance["coherent_probes"] > focal
     )  # few patterns: points of the source take fewer probes
     of_part = expected.cbed.reshape(28, 36, 16, 20)[3:9:2, 5:9].reshape(-1, 16, 20)
-    assert error(found.cbed, of_part) < 1e-3
-    larger = whole[2:26, 4:34]
-    found = scattering.simulate(
+    assert error(sample.cbed, of_part) < 1e-3
+    larger = raster[2:26, 4:34]
+    sample = scattering.simulate(
         positions_angstrom=larger.reshape(-1, 2), scan_shape=larger.shape[:2], **lens
     )
-    assert found.provenance["coherent_probes"] == focal
+    assert sample.provenance["coherent_probes"] == focal
     of_part = expected.cbed.reshape(28, 36, 16, 20)[2:26, 4:34].reshape(-1, 16, 20)
-    assert error(found.cbed, of_part) < 1e-12
+    assert error(sample.cbed, of_part) < 1e-12
 
 
 # ---- Position-averaged patterns

@@ -96,8 +96,10 @@ def test_atoms_at_opposite_faces_are_neighbours_only_if_the_cell_is_periodic_alo
 def test_snapshots_are_averaged(depth_bins):
     snapshots = [chain(seed) for seed in range(3)]
     lens = {"semiangle_mrad": 20, "positions_angstrom": POSITIONS}
-    found = namsa.simulate(snapshots, **SHARED, **lens, depth_bins=depth_bins)
-    single = [namsa.simulate(each, **SHARED, **lens, depth_bins=depth_bins) for each in snapshots]
+    averaged = namsa.simulate(snapshots, **SHARED, **lens, depth_bins=depth_bins)
+    single = [
+        namsa.simulate(snapshot, **SHARED, **lens, depth_bins=depth_bins) for snapshot in snapshots
+    ]
     for name in (
         "cbed",
         "density",
@@ -105,9 +107,9 @@ def test_snapshots_are_averaged(depth_bins):
         *(["density_by_depth"] if depth_bins > 1 else []),
     ):
         np.testing.assert_allclose(
-            getattr(found, name), np.mean([getattr(s, name) for s in single], 0), atol=1e-12
+            getattr(averaged, name), np.mean([getattr(s, name) for s in single], 0), atol=1e-12
         )
-    assert found.provenance["snapshots"] == 3
+    assert averaged.provenance["snapshots"] == 3
     assert "snapshots" not in single[0].provenance
 
 
@@ -122,9 +124,9 @@ def test_scattering_averages_snapshots_and_their_displacements_too():
         snapshots, max_angle_mrad=20, frozen_phonons=phonons, seed=5, **SHARED
     )
     assert len(scattering.matrices) == 4
-    found = scattering.simulate(**lens)
-    np.testing.assert_allclose(found.cbed, whole.cbed, atol=1e-12)
-    assert found.provenance["snapshots"] == 2
+    averaged = scattering.simulate(**lens)
+    np.testing.assert_allclose(averaged.cbed, whole.cbed, atol=1e-12)
+    assert averaged.provenance["snapshots"] == 2
 
 
 def test_snapshots_that_do_not_go_together_are_refused_by_number():
@@ -158,15 +160,15 @@ def test_a_site_is_occupied_as_often_as_its_occupancies_say(shares):
     rng = np.random.default_rng(1)
     drawn = [occupy_sites(mixed(shares), rng) for _ in range(200)]
     for number, share in zip((29, 79), shares, strict=True):
-        assert np.mean([(each.numbers == number).sum() for each in drawn]) / 48 == pytest.approx(
+        assert np.mean([(atoms.numbers == number).sum() for atoms in drawn]) / 48 == pytest.approx(
             share, abs=0.02
         )
-    for each in drawn:
-        assert len({tuple(position) for position in each.positions.round(6)}) == len(
-            each
+    for atoms in drawn:
+        assert len({tuple(position) for position in atoms.positions.round(6)}) == len(
+            atoms
         )  # one atom per site
-        assert len(each) == 48 or sum(shares) < 0.99
-        assert (occupancies(each) == 1).all()
+        assert len(atoms) == 48 or sum(shares) < 0.99
+        assert (occupancies(atoms) == 1).all()
 
 
 def test_random_occupation_scatters_diffusely_as_von_laue_says():
@@ -178,8 +180,8 @@ def test_random_occupation_scatters_diffusely_as_von_laue_says():
     snapshots = namsa.random_occupations(mixed(shares), 60, seed=3)
     area = np.prod(EXTENT) / np.prod(GRID)
     transforms = []
-    for each in snapshots:
-        transforms.append(area * np.fft.fft2(namsa.simulate(each, **SHARED, **lens).density))
+    for snapshot in snapshots:
+        transforms.append(area * np.fft.fft2(namsa.simulate(snapshot, **SHARED, **lens).density))
     grid = Grid(GRID, EXTENT)
     ky, kx = (np.round(k * extent) for k, extent in zip(grid.frequencies(), EXTENT, strict=True))
     between = (np.hypot(ky, kx) < 30) & ((ky % 6 != 0) | (kx % 8 != 0))

@@ -81,10 +81,10 @@ def _be_child(
         os.chdir(folder)
         for stream in (1, 2):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-        for each in SIGNALS[1:]:
+        for name in SIGNALS[1:]:
             signal.signal(
-                signal.Signals[each],
-                signal.default_int_handler if each == "SIGINT" else signal.SIG_DFL,
+                signal.Signals[name],
+                signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL,
             )
         count = 0
 
@@ -162,7 +162,7 @@ def faults(command: Command, name: str, events: Callable[[int], Iterator[int]]) 
 
 
 def _is_output(path: str, command: Command) -> bool:
-    return any(path == each or path.startswith(f"{each}/") for each in command.outputs)
+    return any(path == output or path.startswith(f"{output}/") for output in command.outputs)
 
 
 def _faults(

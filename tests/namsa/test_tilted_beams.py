@@ -59,9 +59,9 @@ def test_a_precessed_beam_in_vacuum_is_the_disk_at_rest_on_any_detector():
 def test_precession_is_the_mean_of_rocking_with_the_detector():
     turns = 2 * np.pi * np.arange(4) / 4
     tilts = 10.0 * np.stack([np.sin(turns), np.cos(turns)], axis=1)
-    each = namsa.rocking(molecule(), tilts_mrad=tilts, detector=DETECTOR, **SHARED)
+    rocked = namsa.rocking(molecule(), tilts_mrad=tilts, detector=DETECTOR, **SHARED)
     mean = namsa.precession(molecule(), angle_mrad=10.0, azimuths=4, detector=DETECTOR, **SHARED)
-    np.testing.assert_allclose(np.mean([s.cbed for s in each], axis=0), mean.cbed, atol=1e-14)
+    np.testing.assert_allclose(np.mean([s.cbed for s in rocked], axis=0), mean.cbed, atol=1e-14)
     assert mean.provenance["precession"] == {"angle_mrad": 10.0, "azimuths": 4}
 
 

@@ -263,9 +263,9 @@ def test_each_node_reads_one_archive_and_imports_from_its_own_disk(job, tmp_path
     assert packed.returncode == 0, packed.stderr
     disks = job | {"NODE_DISKS": str(tmp_path / "disks")}
     disks.pop("PYTHONPATH", None)  # the caller's packages would be imported, too
-    each = ["jsrun", "-X", "1", "-n2", "-r1", "-a1"]
+    on_each_node = ["jsrun", "-X", "1", "-n2", "-r1", "-a1"]
     command = ["bash", "scripts/environment.sh", "unpack", str(archive), f"{NODE_DISK}/env"]
-    assert started([*each, *command], disks).returncode == 0
+    assert started([*on_each_node, *command], disks).returncode == 0
     libraries = f"LD_LIBRARY_PATH={NODE_DISK}/env/libpython"  # as phases.sh has it
     python = ["env", "PYTHONSAFEPATH=1", libraries, f"{NODE_DISK}/env/bin/python"]
     shown = started(["srun", "--nodes=2", "--ntasks-per-node=2", *python, "-c", IMPORTS], disks)

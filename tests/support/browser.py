@@ -50,6 +50,6 @@ def report_of(page: str, script: str, folder: Path, fragment: str, milliseconds:
 
 def reported(address: str, folder: Path, milliseconds: int = 5000) -> str:
     """The text of the element `report` that a script of the page has added."""
-    found = re.search(r'id="report">(.*?)</pre>', rendered(address, folder, milliseconds))
-    assert found
-    return html.unescape(found[1])
+    match = re.search(r'id="report">(.*?)</pre>', rendered(address, folder, milliseconds))
+    assert match
+    return html.unescape(match[1])

@@ -127,8 +127,8 @@ def exact_means(choice: Choice, rank: int) -> float:
     wanted = [
         np.arange(n * m).reshape(n, m) * 8 + n + 4 * sum(range(RANKS)) / RANKS for n, m in shapes
     ]
-    found = averages(tf.constant(4.0 * rank))
-    return float(max(np.abs(a.numpy() - b).max() for a, b in zip(found, wanted, strict=True)))
+    means = averages(tf.constant(4.0 * rank))
+    return float(max(np.abs(a.numpy() - b).max() for a, b in zip(means, wanted, strict=True)))
 
 
 def float64_sums(choice: Choice, rank: int) -> dict[str, float]:
@@ -146,10 +146,10 @@ def float64_sums(choice: Choice, rank: int) -> dict[str, float]:
         def sums(*own: tf.Tensor) -> list[tf.Tensor]:
             return exchange.reduce(own, [[0, 1]])
 
-        found = sums(*(tf.constant(values) for values in drawn[rank]))
+        summed = sums(*(tf.constant(values) for values in drawn[rank]))
         wanted = [sum(values) for values in zip(*drawn, strict=True)]
         errors[str(sum(lengths))] = max(
-            float(np.abs(a.numpy() - b).max(initial=0)) for a, b in zip(found, wanted, strict=True)
+            float(np.abs(a.numpy() - b).max(initial=0)) for a, b in zip(summed, wanted, strict=True)
         )
     return errors
 
@@ -180,8 +180,8 @@ def bytes_received(choice: Choice) -> Counter[int]:
             }
         )
     places = {}
-    for rank, found in enumerate(engine().gather_json(list(after))):
-        for here in map(tuple, found):
+    for rank, addresses in enumerate(engine().gather_json(list(after))):
+        for here in map(tuple, addresses):
             places[here] = rank
     received: Counter[int] = Counter()
     for here, (there, _) in after.items():
@@ -284,17 +284,17 @@ def recorded(path: Path) -> Iterator[None]:
 
 
 def trained(
-    choices: Choices, rank: int, ranks: int, out: Path, found: dict[str, Any]
+    choices: Choices, rank: int, ranks: int, out: Path, results: dict[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
     """Trains with each choice, from weights of the rank's own; yields name, optimizer and
     exchange.
     """
-    found |= {"digest": {}, "huber": {}}
+    results |= {"digest": {}, "huber": {}}
     for name, choice in choices.items():
         weights, rows, optimizer, exchange = train(
             choice, small_model(rank), batches(slice(rank, rank + 1), ranks)
         )
-        found["digest"][name], found["huber"][name] = (
+        results["digest"][name], results["huber"][name] = (
             digest(weights),
             [row["huber"] for row in rows],
         )
@@ -306,7 +306,7 @@ def trained(
 def of_two(rank: int, out: Path) -> dict[str, Any]:
     with recorded(out / "timeline.json"):
         groups_at_once()
-    found = {
+    results = {
         "ranks": [rank, engine().size()],
         "gathered": engine().gather_json({"rank": rank, "text": "Å" * (3 * rank + 1)}),
         "lowest": engine().minimum(7 - rank),
@@ -321,7 +321,7 @@ def of_two(rank: int, out: Path) -> dict[str, Any]:
         "overflow": overflowing(engine().size()),
         "whole network": whole_network(rank),
     }
-    list(trained(OF_TWO, rank, 2, out, found))
+    list(trained(OF_TWO, rank, 2, out, results))
 
     def own(change: Callable[[int, tf.Tensor], tf.Tensor]) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
         for index, (x, y) in enumerate(batches(slice(rank, rank + 1), 2)):
@@ -332,7 +332,7 @@ def of_two(rank: int, out: Path) -> dict[str, Any]:
     with precision.policy("mixed_float16"):
         model = small_model()
     weights, rows, optimizer, _ = train({}, model, poisoned, precision=scaled)
-    found["poisoned"] = {
+    results["poisoned"] = {
         "scales": [row["loss_scale"] for row in rows],
         "iterations": int(optimizer.iterations),
         "digest": digest(weights),
@@ -344,8 +344,8 @@ def of_two(rank: int, out: Path) -> dict[str, Any]:
             time.sleep(0.5)
         return x
 
-    found["comm_s"] = [row["comm_s"] for row in train({}, small_model(), own(late))[1]]
-    return found
+    results["comm_s"] = [row["comm_s"] for row in train({}, small_model(), own(late))[1]]
+    return results
 
 
 def of_four(rank: int, out: Path) -> dict[str, Any]:
@@ -354,23 +354,23 @@ def of_four(rank: int, out: Path) -> dict[str, Any]:
     if "local_moments" in TRAINED:
         with recorded(out / "synchronisations.json"):
             train(TRAINED["local_moments"], small_model(0), batches(slice(0, 1)))
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "exact": {name: exact_means(choice, rank) for name, choice in (GROUPED | HYBRID).items()},
         "moments": {},
     }
-    found["float64"] = {name: float64_sums(choice, rank) for name, choice in HYBRID.items()}
-    found["received"] = {
+    results["float64"] = {name: float64_sums(choice, rank) for name, choice in HYBRID.items()}
+    results["received"] = {
         name: bytes_received(choice) for name, choice in ({"flat": {"groups": 1}} | HYBRID).items()
     }
-    for name, optimizer, exchange in trained(TRAINED, rank, RANKS, out, found):
-        found["moments"][name] = digest(variable.numpy() for variable in optimizer.moments)
+    for name, optimizer, exchange in trained(TRAINED, rank, RANKS, out, results):
+        results["moments"][name] = digest(variable.numpy() for variable in optimizer.moments)
         if name == "local":
-            found["moments_again"] = moments_again(exchange.own)
+            results["moments_again"] = moments_again(exchange.own)
         if name == "lag":
-            found["waiting"] = [digest(variable.numpy() for variable in exchange.waiting)]
+            results["waiting"] = [digest(variable.numpy() for variable in exchange.waiting)]
             exchange.end_epoch(STEPS, 0, whole=True)
-            found["waiting"].append(digest(variable.numpy() for variable in exchange.waiting))
-    return found
+            results["waiting"].append(digest(variable.numpy() for variable in exchange.waiting))
+    return results
 
 
 def main(out: Path) -> None:
@@ -380,8 +380,8 @@ def main(out: Path) -> None:
     connection.start(
         None if ranks == 2 else configured((TWO_NODES if HYBRID else {}) | {"fuse_groups": False})
     )
-    found = (of_two if ranks == 2 else of_four)(rank, out)
-    (out / f"{rank}.json").write_text(json.dumps(found))
+    results = (of_two if ranks == 2 else of_four)(rank, out)
+    (out / f"{rank}.json").write_text(json.dumps(results))
     connection.stop()
 
 

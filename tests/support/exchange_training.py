@@ -114,5 +114,5 @@ class ReferenceTraining:
 def assert_close(out: Path, name: str, weights: Sequence[Array], tolerance: float = 2e-6) -> None:
     """The weights of TRAINED[name] are `weights`."""
     with np.load(out / f"{name}.npz") as file:
-        for found, wanted in zip(file.values(), weights, strict=True):
-            np.testing.assert_allclose(found, wanted, atol=tolerance)
+        for stored, wanted in zip(file.values(), weights, strict=True):
+            np.testing.assert_allclose(stored, wanted, atol=tolerance)

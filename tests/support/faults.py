@@ -38,7 +38,7 @@ def job(
         str(out / "tiny.yaml"),
         "--run-dir",
         str(run_dir),
-        *(f"--set={each}" for each in overrides),
+        *(f"--set={override}" for override in overrides),
     ]
     codes = Job(ranks, arguments, log, prepare).end(30)
     return {"codes": [codes[rank] for rank in sorted(codes)], "out": log.read_text()}
@@ -152,7 +152,7 @@ def on_fire_on_rank_1(rank: int) -> None:
 def main(out: Path) -> None:
     write_config(out, **CHANGES)
     stopped = out / "stopped"
-    found = {
+    outcomes = {
         "stopped": job(out, "stopped", prepare=signal_rank_1),
         "checkpoints": sorted(path.name for path in stopped.glob("checkpoints/*")),
         "steps": len(lines(stopped)),
@@ -181,7 +181,7 @@ def main(out: Path) -> None:
         "late validations": len((out / "late/validation.jsonl").read_text().splitlines()),
         "left": sorted(path.name for path in out.glob("space/checkpoints/*")),
     }
-    (out / "faults.json").write_text(json.dumps(found))
+    (out / "faults.json").write_text(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

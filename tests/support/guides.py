@@ -67,27 +67,27 @@ def blocks(page: Path) -> list[Block]:
     """Returns the blocks of a page in their order; those of bash with the variables of the blocks
     before.
     """
-    found: list[Block] = []
+    listed: list[Block] = []
     variables: list[str] = []
     lines = page.read_text(encoding="utf-8").splitlines()
-    number = 0
-    while number < len(lines):
-        fence = re.match(r"```(?:\{?([\w-]*)\}?.*)$", lines[number])
+    index = 0
+    while index < len(lines):
+        fence = re.match(r"```(?:\{?([\w-]*)\}?.*)$", lines[index])
         if fence:
-            end = lines.index("```", number + 1)
-            found.append(Block(number + 2, fence[1], "\n".join(lines[number + 1 : end]) + "\n"))
-        elif lines[number].startswith("    ") and not (number and lines[number - 1].strip()):
-            end = number
+            end = lines.index("```", index + 1)
+            listed.append(Block(index + 2, fence[1], "\n".join(lines[index + 1 : end]) + "\n"))
+        elif lines[index].startswith("    ") and not (index and lines[index - 1].strip()):
+            end = index
             while end < len(lines) and (lines[end].startswith("    ") or not lines[end]):
                 end += 1
-            text = "\n".join(line[4:] for line in lines[number:end]).rstrip() + "\n"
-            found.append(Block(number + 1, "bash", "\n".join([*variables, text])))
+            text = "\n".join(line[4:] for line in lines[index:end]).rstrip() + "\n"
+            listed.append(Block(index + 1, "bash", "\n".join([*variables, text])))
             variables += ASSIGNMENT.findall(text)
             end -= 1
         else:
-            end = number
-        number = end + 1
-    return found
+            end = index
+        index = end + 1
+    return listed
 
 
 def lay_out(folder: Path) -> None:

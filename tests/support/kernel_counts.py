@@ -23,11 +23,11 @@ def read_counts() -> Iterator[dict[str, int]]:
     first = _counters()
     second = _counters()
     of_counting = second["rchar"] - first["rchar"]
-    found: dict[str, int] = {}
-    yield found
+    counts: dict[str, int] = {}
+    yield counts
     third = _counters()
-    found["asked"] = third["rchar"] - second["rchar"] - of_counting
-    found["fetched"] = third["read_bytes"] - second["read_bytes"]
+    counts["asked"] = third["rchar"] - second["rchar"] - of_counting
+    counts["fetched"] = third["read_bytes"] - second["read_bytes"]
 
 
 def evict(path: Path) -> None:

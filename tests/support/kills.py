@@ -164,7 +164,7 @@ def disturb(
 def harness(kills: int, ranks: int, seed: int, overrides: list[str], place: Path) -> dict:
     chance = random.Random(seed)
     config = write_config(place, **CHANGES)
-    line = [str(config), *(f"--set={each}" for each in overrides)]
+    line = [str(config), *(f"--set={override}" for override in overrides)]
     undisturbed = place / "undisturbed"
     run_dir = place / "killed"
     started = time.monotonic()
@@ -217,9 +217,9 @@ if __name__ == "__main__":
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         begun = time.monotonic()
-        found = harness(
+        result = harness(
             options.kills, options.ranks, options.seed, options.overrides, Path(directory)
         )
-        found["seconds"] = round(time.monotonic() - begun)
-    print(json.dumps(found))
-    sys.exit(found["equal"] != found["jobs"])
+        result["seconds"] = round(time.monotonic() - begun)
+    print(json.dumps(result))
+    sys.exit(result["equal"] != result["jobs"])

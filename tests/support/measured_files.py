@@ -63,8 +63,8 @@ def assert_reads(
         np.testing.assert_array_equal(recording.read(slice(1, 2), slice(1, 3)), data[1:2, 1:3])
         np.testing.assert_array_equal(recording.data[::2, 1:, 1:, ::3], data[::2, 1:, 1:, ::3])
         for name, value in (attributes or {}).items():
-            found = getattr(recording, name)
-            assert found == value or found == pytest.approx(value), name
+            actual = getattr(recording, name)
+            assert actual == value or actual == pytest.approx(value), name
 
 
 def assert_refused(message: str, data: Any, **options: Any) -> None:

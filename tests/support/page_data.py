@@ -7,9 +7,9 @@ from typing import Any
 
 def data_of(text: str) -> dict[str, Any]:
     """Returns the data in the text of a page."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    assert found, "the page holds no data"
-    return dict(json.loads(found[1]))
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert match, "the page holds no data"
+    return dict(json.loads(match[1]))
 
 
 def numbers_of(text: str, title: str) -> list[float]:

@@ -59,10 +59,10 @@ class Disk:
                 put(content, write_offset, written)
         elif kind == "F":
             certain = []
-            for each in self.renames:
-                if name in (os.path.dirname(each[2]), os.path.dirname(each[3])):
-                    certain.append(each)
-            self.renames = [each for each in self.renames if each not in certain]
+            for move in self.renames:
+                if name in (os.path.dirname(move[2]), os.path.dirname(move[3])):
+                    certain.append(move)
+            self.renames = [move for move in self.renames if move not in certain]
             rename(self.names, certain)
 
     def after_a_cut(self, rng: random.Random) -> dict[str, bytes]:
@@ -83,7 +83,7 @@ class Disk:
                         put(content, first, data[first - offset : last - offset])
                     first = last
         names = dict(self.names)
-        rename(names, [each for each in self.renames if rng.random() < likely])
+        rename(names, [move for move in self.renames if rng.random() < likely])
         return {name: bytes(contents.get(inode, b"")) for name, inode in names.items()}
 
 

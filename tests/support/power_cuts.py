@@ -59,7 +59,7 @@ def cut_many(
                 ):  # the lock is shared memory and is created again
                     (directory / Path(name).name).write_bytes(content)
             committed = "".join(
-                each[5].decode() for each in log[:number] if each[3].endswith(ACKNOWLEDGED)
+                past[5].decode() for past in log[:number] if past[3].endswith(ACKNOWLEDGED)
             )
             acknowledged(directory).write_text(committed)
             kept.append(reference.check_kept(directory))

@@ -120,11 +120,11 @@ def numbers(sections: dict) -> dict:
     }
 
 
-def differences(found: dict, stored: dict) -> list[str]:
+def differences(computed: dict, stored: dict) -> list[str]:
     """The names of the numbers that differ by more than processors do."""
     names = []
-    for name in sorted(found.keys() | stored.keys()):
-        one = np.array(found.get(name, np.nan), float)
+    for name in sorted(computed.keys() | stored.keys()):
+        one = np.array(computed.get(name, np.nan), float)
         other = np.array(stored.get(name, np.nan), float)
         same_shape = one.shape == other.shape
         if not same_shape or not np.allclose(one, other, 5e-4, 1e-5, equal_nan=True):
@@ -144,14 +144,14 @@ def write() -> None:
         stored = before.get(group, {"revision": None, "cases": {}})
         groups[group] = {"revision": REVISIONS[group], "cases": {}}
         for name, sections in cases.items():
-            found = numbers(sections)
-            changed = name in stored["cases"] and differences(found, stored["cases"][name])
+            computed = numbers(sections)
+            changed = name in stored["cases"] and differences(computed, stored["cases"][name])
             if changed and stored["revision"] == REVISIONS[group]:
                 raise SystemExit(
                     f"{name}: {', '.join(changed)} changed: first raise REVISIONS[{group!r}] in "
                     "namsa/config/simulation.py"
                 )
-            groups[group]["cases"][name] = found
+            groups[group]["cases"][name] = computed
     FILE.write_text(json.dumps(groups, indent=1) + "\n")
 
 

@@ -11,7 +11,7 @@ def sockets() -> dict[Any, tuple[Any, int]]:
     """Of each connection of this process, by its own address: the other's address and the bytes
     that it sent.
     """
-    found = {}
+    connections = {}
     for name in os.listdir("/proc/self/fd"):
         try:
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
@@ -22,5 +22,5 @@ def sockets() -> dict[Any, tuple[Any, int]]:
                 details = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
         except OSError:
             continue
-        found[here] = (there, struct.unpack_from("Q", details, 128)[0])  # tcpi_bytes_received
-    return found
+        connections[here] = (there, struct.unpack_from("Q", details, 128)[0])  # tcpi_bytes_received
+    return connections

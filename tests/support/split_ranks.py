@@ -178,10 +178,10 @@ def in_float64(name: str, split: RankDivision) -> float:
     size = (2, *config.input_shape[1:], config.input_shape[0])
     shape = None
     groups = engine().size() // split.ranks
-    found = []
-    for each in (None, split):
+    results = []
+    for division in (None, split):
         keras.utils.clear_session()
-        model = build_network(config, 1, split=each)
+        model = build_network(config, 1, split=division)
         model = keras.Model(model.input, model.layers[-1].input)  # the output is float32
         shape = shape or (2, *model.output_shape[1:])
         rng = np.random.default_rng(7)
@@ -193,9 +193,9 @@ def in_float64(name: str, split: RankDivision) -> float:
             sums: Any = 0.0
             for group in range(groups):
                 pair = [rng.normal(size=size), rng.normal(size=shape)]
-                if each and group != split.group:
+                if division and group != split.group:
                     continue
-                if each:
+                if division:
                     for index, array in enumerate(pair):
                         if array.ndim == len(size):
                             pair[index] = split.take_part(array, "channels_last")
@@ -209,21 +209,21 @@ def in_float64(name: str, split: RankDivision) -> float:
                 changed = (*gradients, *variables[weights:])
                 sums += np.concatenate([a.numpy().ravel() for a in changed])
                 if group == split.group:
-                    if each or not has_grid:
+                    if division or not has_grid:
                         outputs = maps
                     else:
                         outputs = split.take_part(maps, "channels_last")
-            mean = engine().total(sums) / engine().size() / (1 if each else groups)
+            mean = engine().total(sums) / engine().size() / (1 if division else groups)
             edges = np.cumsum([value.size for value in old])[:-1]
             for number, (variable, flat) in enumerate(
                 zip(variables, np.split(mean, edges), strict=True)
             ):
                 new = flat.reshape(variable.shape)
                 variable.assign(old[number] - 0.1 * new if number < weights else new)
-        found.append(np.concatenate([np.ravel(a) for a in (outputs, *variables)]))
+        results.append(np.concatenate([np.ravel(a) for a in (outputs, *variables)]))
     keras.config.set_floatx("float32")
     keras.config.set_dtype_policy("float32")
-    return float(np.abs(found[0] - found[1]).max())
+    return float(np.abs(results[0] - results[1]).max())
 
 
 def main(out: Path, numbers: list[int], cases: list[str]) -> None:
@@ -239,7 +239,7 @@ def main(out: Path, numbers: list[int], cases: list[str]) -> None:
     first = cases[0]
     sent: list[int] = []
     names: list[str] = []
-    found: dict[str, Any] = {"digests": {}, "rows": {}, "float64": {}}
+    results: dict[str, Any] = {"digests": {}, "rows": {}, "float64": {}}
     engine().all_to_all = metered(sent, rank % ways, names)  # type: ignore[method-assign]
     for name in cases:
         case = first if name == RESTART else name
@@ -254,13 +254,13 @@ def main(out: Path, numbers: list[int], cases: list[str]) -> None:
         split = division_of(section, shape)
         if name in NETWORKS:
             assert split is not None
-            found["float64"][name] = in_float64(name, split)
+            results["float64"][name] = in_float64(name, split)
             continue
-        arrays, found["rows"][name], parts = train(
+        arrays, results["rows"][name], parts = train(
             case, ways, groups, split, out / "checkpoints" if case == first else None
         )
         moments = [variable.numpy() for variable in parts.optimizer.variables]
-        found["digests"][name] = digest([*arrays.values(), *moments])
+        results["digests"][name] = digest([*arrays.values(), *moments])
         if name == first:
             engine().all_to_all = all_to_all  # type: ignore[method-assign]
             assert split is not None
@@ -268,11 +268,11 @@ def main(out: Path, numbers: list[int], cases: list[str]) -> None:
             counts = count(network, training.recompute, ways, split.axis)
             neighbours = (split.part > 0) + (split.part < ways - 1)
             wanted = neighbours * counts.halo_bytes("float32") // 2 + counts.moment_bytes(ways)
-            found["bytes"] = [sum(sent), STEPS * wanted]
-            found["messages"] = [len(sent) / STEPS, len(names), len(set(names)), counts.exchanges]
+            results["bytes"] = [sum(sent), STEPS * wanted]
+            results["messages"] = [len(sent) / STEPS, len(names), len(set(names)), counts.exchanges]
         if rank == 0:
             np.savez(out / f"{name}.npz", **arrays)
-    (out / f"{rank}.json").write_text(json.dumps(found))
+    (out / f"{rank}.json").write_text(json.dumps(results))
     connection.stop()
 
 

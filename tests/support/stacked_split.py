@@ -65,7 +65,9 @@ class StackedSplit:
         """The parts of whole maps of channels last, as a batch."""
         parts = [x]
         for along in (self, *self.further):
-            parts = [part for each in parts for part in tf.split(each, along.ways, 1 + along.axis)]
+            parts = [
+                part for piece in parts for part in tf.split(piece, along.ways, 1 + along.axis)
+            ]
         return tf.concat(parts, 0)
 
     def unstack(self, x: tf.Tensor) -> tf.Tensor:

@@ -89,14 +89,14 @@ def newest(run_dir: Path) -> tuple[str, dict[str, np.ndarray]]:
 
 def differences(run_dir: Path, other: Path) -> list[str]:
     """Differences, bit for bit: steps' numbers, and arrays of the last checkpoint."""
-    (name, found), (wanted_name, wanted) = newest(run_dir), newest(other)
+    (name, arrays), (wanted_name, wanted) = newest(run_dir), newest(other)
     differ = [f"checkpoint {name}"] * (name != wanted_name) + ["arrays"] * (
-        found.keys() != wanted.keys()
+        arrays.keys() != wanted.keys()
     )
     differ += [
         f"array {key}"
         for key in wanted
-        if key in found and found[key].tobytes() != wanted[key].tobytes()
+        if key in arrays and arrays[key].tobytes() != wanted[key].tobytes()
     ]
     steps = zip(numbers(run_dir), numbers(other), strict=False)
     differ += [

@@ -62,7 +62,7 @@ def rng() -> np.random.Generator:
 @case
 def losses_of_a_density() -> Arrays:
     target = rng().normal(5, 3, (3, 6, 4, 1))
-    found = {}
+    arrays = {}
     output = target + rng().normal(0, 2, (3, 6, 4, 2))
     output[0, :2] *= 60
     for likelihood in ("none", "laplace", "gaussian"):
@@ -74,11 +74,11 @@ def losses_of_a_density() -> Arrays:
                 terms = objective(
                     x, ops.cast(target, "float32"), ops.cast(loss.huber_delta, "float32")
                 )
-                found[f"{likelihood}_{relative}_{dtype}"] = ops.stack(terms)
+                arrays[f"{likelihood}_{relative}_{dtype}"] = ops.stack(terms)
     kernel, bias = (
         keras.Variable(rng().normal(size=shape), dtype="float32") for shape in ((3, 3, 2, 5), (5,))
     )
-    return found | {"l2": losses.l2(losses.kernels([kernel, bias, kernel]), 0.1)}
+    return arrays | {"l2": losses.l2(losses.kernels([kernel, bias, kernel]), 0.1)}
 
 
 # ---- Optimizers and loss scales
@@ -116,7 +116,7 @@ def updated(
 
 @case
 def optimizers() -> Arrays:
-    found = {}
+    arrays = {}
     for lars, rates in (
         ("before", "lars"),
         ("before", "larc"),
@@ -125,23 +125,23 @@ def optimizers() -> Arrays:
         ("none", "lars"),
     ):
         config = Optimizer(learning_rate=0.05, lars=lars, lars_trust=0.3, layer_rates=rates)
-        found |= named(f"adam_{lars}_{rates}", updated(make_optimizer(config)))
+        arrays |= named(f"adam_{lars}_{rates}", updated(make_optimizer(config)))
     for lars in ("before", "none"):
         config = Optimizer(kind="momentum", momentum=0.8, learning_rate=0.1, lars=lars)
-        found |= named(f"momentum_{lars}", updated(make_optimizer(config)))
-    return found
+        arrays |= named(f"momentum_{lars}", updated(make_optimizer(config)))
+    return arrays
 
 
 @case
 def loss_scales() -> Arrays:
-    found = {}
+    arrays = {}
     for kind in ("backoff", "logmax"):
         settings = {"compute": "mixed_float16", "loss_scaling": kind, "growth_steps": 2}
         training = Training.model_validate({"epochs": 1, "precision": settings})
         for spoilt in (None, 2):
             optimizer = precision.with_loss_scale(make_optimizer(training.optimizer), training)
-            found |= named(f"{kind}_{spoilt}", updated(optimizer, 5, spoilt, 2.0**15))
-    return found
+            arrays |= named(f"{kind}_{spoilt}", updated(optimizer, 5, spoilt, 2.0**15))
+    return arrays
 
 
 @case
@@ -167,14 +167,14 @@ def losses_of_classes() -> Arrays:
 @case
 def dropout() -> Arrays:
     """Two draws of a layer, of a number of values that is not a multiple of four."""
-    found = {}
+    arrays = {}
     for dtype in ("float32", "float16", "bfloat16"):
         layer = Dropout(0.3, seed=2**31 - 5, dtype=dtype)
         for draw in range(2):
-            found[f"{dtype}_{draw}"] = ops.cast(
+            arrays[f"{dtype}_{draw}"] = ops.cast(
                 layer(ops.ones((3, 5, 7), dtype), training=True), "float32"
             )
-    return found
+    return arrays
 
 
 @case
@@ -185,7 +185,7 @@ def initial_weights() -> Arrays:
 @case
 def networks() -> Arrays:
     """An FC-DenseNet whose stacks are recomputed, in both orders of axes."""
-    found = {}
+    arrays = {}
     draw = rng()
     for first, shape in ((False, (2, 16, 24, 6)), (True, (2, 6, 16, 24))):
         order = "channels_first" if first else "channels_last"
@@ -200,8 +200,8 @@ def networks() -> Arrays:
         model.set_weights(
             [draw.random(w.shape, np.float32) - (w.ndim > 1) / 2 for w in model.get_weights()]
         )
-        found[order] = model(draw.random(shape, np.float32))
-    return found
+        arrays[order] = model(draw.random(shape, np.float32))
+    return arrays
 
 
 # ---- Input
@@ -211,7 +211,7 @@ def networks() -> Arrays:
 def inputs() -> Arrays:
     """x and y of a batch of stored samples in each layout, and the channels of a scan."""
     experiment = load(DATA / "tiny.yaml")
-    found = {}
+    arrays = {}
     (sy, sx), (dy, dx) = experiment.conditions().scan_shape, experiment.conditions().detector_shape
     patterns = rng().exponential(1 / dy / dx, (2, sy, sx, dy, dx))
     patterns[1, 2, 3] = 0  # no electron at all
@@ -246,11 +246,11 @@ def inputs() -> Arrays:
             channels = None
         tensors = Batch(*map(ops.convert_to_tensor, batch))
         x, y = normaliser(settings, channels)(tensors)
-        found |= named(f"{layout}_{kind}_{guess}", {"x": x, "y": y})
+        arrays |= named(f"{layout}_{kind}_{guess}", {"x": x, "y": y})
         for rule in ("log", "standardised", "root_of_stored"):
             other = settings._replace(intensities=Intensities(rule, 0.5, 1.5))
-            found[f"{layout}_{kind}_{guess}_{rule}"] = normaliser(other, channels)(tensors)[0]
-    return found
+            arrays[f"{layout}_{kind}_{guess}_{rule}"] = normaliser(other, channels)(tensors)[0]
+    return arrays
 
 
 def numbers() -> Arrays:
@@ -286,10 +286,10 @@ DIGITS = {"loss_scales": 3e-5, "networks": 1e-5}
 def test_numbers_are_the_same_under_jax_without_tensorflow(under_jax, case):
     for name, value in CASES[case]().items():
         expected = np.asarray(value)
-        found = under_jax[f"{case}/{name}"]
-        assert found.dtype.kind == expected.dtype.kind, name
+        actual = under_jax[f"{case}/{name}"]
+        assert actual.dtype.kind == expected.dtype.kind, name
         error = DIGITS.get(case, 1e-6) * np.abs(expected).max()
-        np.testing.assert_allclose(found, expected, rtol=0, atol=error, err_msg=name)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=error, err_msg=name)
 
 
 if __name__ == "__main__":

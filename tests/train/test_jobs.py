@@ -47,9 +47,9 @@ def test_killed_jobs_end_as_if_left_alone_and_leave_no_temporary_file(
     launch.forked_python()  # its socket is in the folder of before
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     out = launch.script("kills.py", "--ranks", ranks, "--kills", kills, "--seed", 1)
-    found = json.loads(out.splitlines()[-1])
-    assert found["kills"] == kills
-    assert found["equal"] == found["jobs"] >= 1
+    result = json.loads(out.splitlines()[-1])
+    assert result["kills"] == kills
+    assert result["equal"] == result["jobs"] >= 1
     assert list(tmp_path.iterdir()) == []
 
 

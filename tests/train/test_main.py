@@ -181,10 +181,10 @@ def test_evaluating_copies_no_samples_to_where_a_run_of_others_names(undisturbed
     train(run_dir / "config.yaml", run_dir=run_dir, evaluate_only=True)
     assert not elsewhere.exists()
     assert (run_dir / "config.yaml").read_bytes() == before
-    found, expected = (
+    evaluation, expected = (
         json.loads((run / "evaluation.json").read_text()) for run in (run_dir, undisturbed)
     )
-    assert found["mean"] == expected["mean"]
+    assert evaluation["mean"] == expected["mean"]
 
 
 @pytest.mark.slow
@@ -201,9 +201,9 @@ def test_two_ranks_do_the_whole_job_and_one_rank_goes_on_with_it(config, monkeyp
     warnings = [line for line in written if "<stderr>:warning: " in line]  # of the samples
     assert [line for line in written if "<stderr>" in line and line not in warnings] == []
     assert (run_dir / "report.html").exists()
-    found = rows(run_dir)
-    assert len(found) == 12
-    assert [row["lr"] for row in found[::4]] == pytest.approx([1e-3, 1.2e-3, 1.4e-3])
+    steps = rows(run_dir)
+    assert len(steps) == 12
+    assert [row["lr"] for row in steps[::4]] == pytest.approx([1e-3, 1.2e-3, 1.4e-3])
     train(config, ["training.epochs=4"], run_dir)
     assert [row["step"] for row in rows(run_dir)] == list(range(1, 21))
 
@@ -215,9 +215,9 @@ def test_a_run_is_calibrated_with_some_samples_or_all_that_are_simulated(undistu
     assert sum("consistency_r" in row for row in rows) == 2 < len(rows)  # one of each thickness
     assert command(["calibrate", str(undisturbed)]) == 0
     assert "times the spread of 1 symmetries, 8 passes" in capsys.readouterr().out
-    found = json.loads((undisturbed / "calibration.json").read_text(encoding="utf-8"))
-    assert found["coverage_68"] == pytest.approx(0.683, abs=0.01)
-    assert 0.5 < found["transmitted_fraction"] <= 1
+    calibration = json.loads((undisturbed / "calibration.json").read_text(encoding="utf-8"))
+    assert calibration["coverage_68"] == pytest.approx(0.683, abs=0.01)
+    assert 0.5 < calibration["transmitted_fraction"] <= 1
     fitted = mott_bethe.read(undisturbed / "transfer.json")
     assert fitted.ratio[0] > fitted.ratio[-1] > 0
     rows = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["samples"]
@@ -233,16 +233,16 @@ def test_a_run_is_told_before_it_begins(config, undisturbed):
     ended = launch.run(
         launch.forked_python(), "-m", "train", config, "--dry-run", "--json", timeout=120
     )
-    found = json.loads(ended.stdout.splitlines()[-1])
+    facts = json.loads(ended.stdout.splitlines()[-1])
     done = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["run"]
-    assert found["simulation"] is None
-    forecasted = (found["steps"], found["train_samples"], found["parameters"])
+    assert facts["simulation"] is None
+    forecasted = (facts["steps"], facts["train_samples"], facts["parameters"])
     assert forecasted == (done["steps"], done["training_samples"], done["parameters"])
     written = next((undisturbed / "checkpoints").glob("*.npz")).stat().st_size
-    assert found["checkpoint_bytes"] == pytest.approx(
+    assert facts["checkpoint_bytes"] == pytest.approx(
         written, rel=0.5
     )  # names are most of so small a file
-    assert found["seconds"] > found["steps"] * found["step_s"] > 0
+    assert facts["seconds"] > facts["steps"] * facts["step_s"] > 0
 
 
 @pytest.mark.slow
@@ -250,12 +250,12 @@ def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path)
     shorter = ["training.accumulate=2", "training.steps=5"]
     elsewhere = load(config, [f"data.directory={tmp_path / 'elsewhere'}", *shorter])
     connection.start(elsewhere.training)
-    found = forecast.forecast(elsewhere, ranks=2)
-    assert found["simulation"]["samples"] == found["train_samples"] + found["held_out_samples"]
-    an_epoch = found["train_samples"] // 2 // 2
-    assert (found["steps_per_epoch"], found["steps"], found["epochs"]) == (an_epoch, 5, 3)
-    forecasted = dict(forecast_table.table_rows(found))
-    assert forecasted["to simulate"].startswith(f"{found['simulation']['samples']} samples of ")
+    facts = forecast.forecast(elsewhere, ranks=2)
+    assert facts["simulation"]["samples"] == facts["train_samples"] + facts["held_out_samples"]
+    an_epoch = facts["train_samples"] // 2 // 2
+    assert (facts["steps_per_epoch"], facts["steps"], facts["epochs"]) == (an_epoch, 5, 3)
+    forecasted = dict(forecast_table.table_rows(facts))
+    assert forecasted["to simulate"].startswith(f"{facts['simulation']['samples']} samples of ")
     assert "on 2 ranks" in forecasted["steps"]
     assert not (tmp_path / "elsewhere").exists()
     with pytest.raises(InputError, match="samples of another configuration"):
@@ -326,14 +326,14 @@ def test_a_job_starts_from_the_weights_of_another_as_far_as_they_fit(
     last = (
         max((run / "checkpoints").glob("step-*.npz")) for run in (undisturbed, tmp_path / "same")
     )
-    given, found = (
+    given, started = (
         dict(zip(header["variables"], arrays, strict=True))
         for header, arrays in map(checkpoint.read, last)
     )
     kernels = [name for name in given if name.endswith("kernel")]
     assert kernels
     for name in kernels:
-        np.testing.assert_allclose(found[name], given[name], rtol=1e-4, atol=1e-8)
+        np.testing.assert_allclose(started[name], given[name], rtol=1e-4, atol=1e-8)
 
     train(config, [*short, "network.growth=3"], tmp_path / "other")
     assert "at random" in capsys.readouterr().out
@@ -354,28 +354,28 @@ def test_a_profile_tells_where_a_step_goes(config, undisturbed, tmp_path):
         launch.forked_python(), "-m", "train", "profile", config, *options, timeout=120
     )
     assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout.splitlines()[-1])
-    assert (found["data"], found["device"], found["steps"], found["ranks"]) == (
+    profiled = json.loads(ended.stdout.splitlines()[-1])
+    assert (profiled["data"], profiled["device"], profiled["steps"], profiled["ranks"]) == (
         "samples",
         "CPU",
         2,
         1,
     )
-    assert found == {
+    assert profiled == {
         key: value
         for key, value in read_profile(run_dir / "profile.json").items()
         if key != "timeline"
     }
-    calls = {row["kind"]: row["calls"] for row in found["kinds"]}
+    calls = {row["kind"]: row["calls"] for row in profiled["kinds"]}
     convolutions = count(load(config).network).convolutions
     assert calls["convolution forward"] == calls["convolution by weights"] == convolutions
     assert calls["convolution by input"] == convolutions - 1  # patterns have no gradient
-    assert 0 < found["convolutions_s"] < found["profiled_step_s"]
-    phases = {row["phase"]: row["seconds"] for row in found["phases"]}
+    assert 0 < profiled["convolutions_s"] < profiled["profiled_step_s"]
+    phases = {row["phase"]: row["seconds"] for row in profiled["phases"]}
     assert {"input", "forward", "backward", "update"} <= phases.keys()
-    assert phases["backward"] + phases["forward"] > 0.9 * found["convolutions_s"]
-    assert "synchronisation" not in found
-    assert sum(row["share"] for row in found["kinds"]) >= 0.999
+    assert phases["backward"] + phases["forward"] > 0.9 * profiled["convolutions_s"]
+    assert "synchronisation" not in profiled
+    assert sum(row["share"] for row in profiled["kinds"]) >= 0.999
     page = (run_dir / "report.html").read_text(encoding="utf-8")
     assert "2 steps on samples" in page
     assert "of convolutions × efficiency" in page
@@ -388,13 +388,13 @@ def test_without_samples_steps_on_random_data_are_profiled(config, tmp_path):
     local = "training.exchange={kind: local_sgd, synchronise: epoch}"
     elsewhere = load(config, [f"data.directory={tmp_path / 'none'}", local])
     connection.start(elsewhere.training)
-    found = profile(elsewhere, 1, "this machine")
+    profiled = profile(elsewhere, 1, "this machine")
     console = Console(file=io.StringIO(), width=100)
-    show(found, console)
+    show(profiled, console)
     text = console.file.getvalue()
     assert text.startswith("tiny: 1 step on random data of the samples' shape")
     assert "convolution by weights" in text
     assert "local SGD averages 0 MB once an epoch" in text  # one rank sends nothing
-    assert found["synchronisation"]["every"] == 1
+    assert profiled["synchronisation"]["every"] == 1
     assert "does not tell the convolutions' algorithms" in text
     assert not (tmp_path / "none").exists()

@@ -59,8 +59,8 @@ def test_the_script_for_jax_trains_and_exports(folder, monkeypatch):
         assert np.mean(losses[per_epoch:]) < np.mean(losses[:per_epoch])
         channels = left["batch"](left["samples"][:1])[0]
         exported = jax.export.deserialize(bytearray(Path("own.jax").read_bytes()))
-        found = exported.call(left["kernels"], channels)
-        np.testing.assert_allclose(found, left["network"](left["kernels"], channels), rtol=1e-4)
+        outputs = exported.call(left["kernels"], channels)
+        np.testing.assert_allclose(outputs, left["network"](left["kernels"], channels), rtol=1e-4)
     finally:
         left["samples"].close()
 

@@ -37,7 +37,7 @@ def test_a_stage_keeps_what_those_before_it_have_set_and_the_command_line_goes_b
     first, second, third = (load(config, [f"stage={number}"]).training for number in (1, 2, 3))
     assert load(config).training == first
     assert (first.epochs, second.epochs, third.epochs) == (3, 2, 2)
-    assert [each.inputs.augment for each in (first, second, third)] == [True, True, False]
+    assert [training.inputs.augment for training in (first, second, third)] == [True, True, False]
     assert third.optimizer.learning_rate == 1e-4
     assert load(config, ["training.epochs=7", "stage=3"]).training.epochs == 7
     for wrong in ("0", "4", "true", "last"):

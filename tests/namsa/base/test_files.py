@@ -93,9 +93,9 @@ def test_outputs_that_would_replace_an_input_are_refused(tmp_path):
     alias = tmp_path / "alias.h5"
     scan.write_bytes(b"scan")
     os.link(scan, alias)
-    for each in (scan, alias):
+    for source in (scan, alias):
         with pytest.raises(InputError, match=r"would replace .*which is read: choose another name"):
-            files.check_outputs(tmp_path, ["patterns.h5"], [each])
+            files.check_outputs(tmp_path, ["patterns.h5"], [source])
     with pytest.raises(InputError, match="is a file: name a folder"):
         files.check_outputs(scan, ["a.txt"], [])
 
@@ -157,7 +157,11 @@ def test_file_systems_without_hard_links_flushed_folders_and_locks_will_do(
     monkeypatch.setattr(Path, "hardlink_to", refuse)
     monkeypatch.setattr(fcntl, "flock", refuse)
     monkeypatch.setattr(
-        os, "fsync", lambda each: refuse() if os.path.isdir(f"/proc/self/fd/{each}") else real(each)
+        os,
+        "fsync",
+        lambda descriptor: (
+            refuse() if os.path.isdir(f"/proc/self/fd/{descriptor}") else real(descriptor)
+        ),
     )
     files.make_folder(tmp_path / "new")
     files.write_text_atomic(tmp_path / "new" / "a.txt", "first", replace=False)

@@ -30,9 +30,9 @@ def test_plain_arrays_come_back_and_those_of_an_archive_by_name(tmp_path, save):
     assert read.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         np.save(tmp_path / "a.npy", array)
-        for found in (read[name], read_npy(tmp_path / "a.npy", largest_bytes=LARGEST)):
-            assert (found.dtype, found.shape) == (array.dtype, array.shape)
-            np.testing.assert_array_equal(found, array)
+        for loaded in (read[name], read_npy(tmp_path / "a.npy", largest_bytes=LARGEST)):
+            assert (loaded.dtype, loaded.shape) == (array.dtype, array.shape)
+            np.testing.assert_array_equal(loaded, array)
 
 
 def npy(header: str, data: bytes = b"", version: bytes = b"\1\0") -> bytes:

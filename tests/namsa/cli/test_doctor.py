@@ -32,11 +32,11 @@ def _alone(monkeypatch):
             monkeypatch.delenv(f"{name}_{key}", raising=False)
 
 
-def probed(monkeypatch, found):
-    answers = {
-        code: doctor.Probe(answer, "" if answer else "gone") for code, answer in found.items()
+def probed(monkeypatch, answers):
+    probes = {
+        code: doctor.Probe(answer, "" if answer else "gone") for code, answer in answers.items()
     }
-    monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: answers[code])
+    monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: probes[code])
 
 
 def _by_name(report):
@@ -102,11 +102,11 @@ def test_nothing_there(monkeypatch, tmp_path):
 
 
 def test_what_is_not_needed_is_no_fault(monkeypatch):
-    found = EVERYTHING | {
+    answers = EVERYTHING | {
         doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"mpi": False, "nccl": False}
     }
-    found[doctor._CUPY] = None
-    probed(monkeypatch, found)
+    answers[doctor._CUPY] = None
+    probed(monkeypatch, answers)
     report = doctor.report()
     checks = _by_name(report)
     assert report.ok
@@ -125,10 +125,10 @@ def test_one_of_tensorflow_and_jax_is_enough(monkeypatch, there, ok):
 
 
 def test_a_job_on_gpus_needs_a_gpu_and_the_libraries_for_it(monkeypatch):
-    found = EVERYTHING | {doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"nccl": False}}
-    found[doctor._TENSORFLOW] = found[doctor._TENSORFLOW] | {"gpus": []}
-    found[doctor._CUPY] = found[doctor._CUPY] | {"devices": []}
-    probed(monkeypatch, found)
+    answers = EVERYTHING | {doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"nccl": False}}
+    answers[doctor._TENSORFLOW] = answers[doctor._TENSORFLOW] | {"gpus": []}
+    answers[doctor._CUPY] = answers[doctor._CUPY] | {"devices": []}
+    probed(monkeypatch, answers)
     assert doctor.report().ok
     report = doctor.report(gpu=True)
     assert not report.ok
@@ -140,8 +140,8 @@ def test_a_job_on_gpus_needs_a_gpu_and_the_libraries_for_it(monkeypatch):
 
 
 def test_ranks_that_mpi_connects_need_a_horovod_with_mpi(monkeypatch):
-    found = EVERYTHING | {doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"mpi": False}}
-    probed(monkeypatch, found)
+    answers = EVERYTHING | {doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"mpi": False}}
+    probed(monkeypatch, answers)
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_NTASKS", "2")
     assert not doctor.report().ok
@@ -150,8 +150,8 @@ def test_ranks_that_mpi_connects_need_a_horovod_with_mpi(monkeypatch):
 
 
 def test_ranks_of_jax_need_neither_tensorflow_nor_horovod(monkeypatch):
-    found = EVERYTHING | {doctor._TENSORFLOW: None, doctor._HOROVOD: None}
-    probed(monkeypatch, found)
+    answers = EVERYTHING | {doctor._TENSORFLOW: None, doctor._HOROVOD: None}
+    probed(monkeypatch, answers)
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_NTASKS", "2")
     assert not doctor.report().ok
@@ -161,10 +161,10 @@ def test_ranks_of_jax_need_neither_tensorflow_nor_horovod(monkeypatch):
     assert not {"TensorFlow", "Horovod (several ranks)", "MPI", "NCCL"} & _by_name(report).keys()
     assert _by_name(report)["GPUs"].found == "V100"
 
-    probed(monkeypatch, found | {doctor._JAX: {"version": "0.10.2", "devices": ["cpu"]}})
+    probed(monkeypatch, answers | {doctor._JAX: {"version": "0.10.2", "devices": ["cpu"]}})
     assert doctor.report().ok
     assert not doctor.report(gpu=True).ok
-    probed(monkeypatch, found | {doctor._JAX: None})
+    probed(monkeypatch, answers | {doctor._JAX: None})
     assert not doctor.report().ok
 
 

@@ -145,8 +145,8 @@ def test_a_folder_serves_too_and_faults_are_one_line(fetch, tmp_path, monkeypatc
         ("no folder", 2, "--from no folder: there is no such folder"),
         (tmp_path.as_uri(), 0, "a scan"),
     ):
-        found, printed = fetch(source=source)
-        assert (found, printed.count("\n")) == (code, 1)
+        exit_code, printed = fetch(source=source)
+        assert (exit_code, printed.count("\n")) == (code, 1)
         assert message in printed
     assert "no example other.h5" in fetch(names=("other.h5",))[1]
     fetch.file.unlink()
@@ -157,19 +157,19 @@ def test_a_folder_serves_too_and_faults_are_one_line(fetch, tmp_path, monkeypatc
 def test_the_list_has_sizes_checksums_and_licences(capsys):
     assert main(["examples", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert len({each["name"] for each in listed}) == len(listed) > 0
-    for each in listed:
-        assert each["bytes"] > 0
-        assert len(bytes.fromhex(each["sha256"])) == 32
-        assert each["licence"]
+    assert len({example["name"] for example in listed}) == len(listed) > 0
+    for example in listed:
+        assert example["bytes"] > 0
+        assert len(bytes.fromhex(example["sha256"])) == 32
+        assert example["licence"]
     assert main(["examples"]) == 0
     printed = capsys.readouterr().out
-    for each in listed:
-        assert each["name"] in printed
-        assert each["about"] in printed
+    for example in listed:
+        assert example["name"] in printed
+        assert example["about"] in printed
 
 
 @needs_measured
 def test_the_list_is_of_the_files_of_the_tests():
-    for each in examples.EXAMPLES:
-        assert examples.is_intact(MEASURED / "rotavirus" / each.name, each)
+    for example in examples.EXAMPLES:
+        assert examples.is_intact(MEASURED / "rotavirus" / example.name, example)

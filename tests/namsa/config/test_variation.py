@@ -63,12 +63,12 @@ def test_the_lens_source_and_amplitude_are_drawn_evenly_in_any_direction() -> No
     variation = RandomVariation.model_validate({"rule": "random", "configurations": 4} | ranges)
     drawn = [values for seed in range(500) for values in draw_values(variation, seed)]
     for name, (least, most) in ranges.items():
-        values = np.array([each[name] for each in drawn]).reshape(len(drawn), -1)
+        values = np.array([draw[name] for draw in drawn]).reshape(len(drawn), -1)
         assert np.histogram(values[:, 0], 4, (least, most))[0] == pytest.approx(
             [500] * 4, abs=45
         ), name
     for name, period in (("C12_angstrom", math.pi), ("C21_angstrom", 2 * math.pi)):
-        azimuths = np.array([each[name] for each in drawn])[:, 1]
+        azimuths = np.array([draw[name] for draw in drawn])[:, 1]
         assert np.histogram(azimuths, 4, (0, period))[0] == pytest.approx([500] * 4, abs=45), name
 
 
@@ -135,7 +135,9 @@ def test_a_grid_has_every_combination() -> None:
 def test_every_specimen_has_its_own_configurations_on_which_the_hash_depends(tmp_path) -> None:
     varied = config(variation=RANDOM, detector=DETECTOR)
     other = config(detector=DETECTOR, variation=RANDOM | {"defocus_angstrom": [-100, 301]})
-    assert len({each.samples_hash() for each in (config(detector=DETECTOR), varied, other)}) == 3
+    assert (
+        len({variant.samples_hash() for variant in (config(detector=DETECTOR), varied, other)}) == 3
+    )
     entries = ensure(tmp_path, varied, MATERIALS)
     assert len(entries) == 4 * 12
     assert entries[1].id == "Cu-fcc-001-20A-v1"

@@ -28,12 +28,12 @@ def read(folder: Path, column: str, *values: str) -> dict[str, float]:
     atoms = namsa.read_cif(path).atoms
     amplitudes = atoms.arrays["rms_displacement_angstrom"]
     assert len(atoms) == 4
-    found = {
+    amplitudes_by_symbol = {
         symbol: set(amplitudes[atoms.symbols == symbol].round(9).tolist())
         for symbol in set(atoms.symbols)
     }
-    assert all(len(values) == 1 for values in found.values())
-    return {symbol: values.pop() ** 2 for symbol, values in found.items()}
+    assert all(len(values) == 1 for values in amplitudes_by_symbol.values())
+    return {symbol: values.pop() ** 2 for symbol, values in amplitudes_by_symbol.items()}
 
 
 def test_isotropic_and_anisotropic_displacements_are_read(tmp_path: Path) -> None:
@@ -50,10 +50,10 @@ def test_isotropic_and_anisotropic_displacements_are_read(tmp_path: Path) -> Non
 
 
 def test_values_that_are_no_displacement_count_as_not_given(tmp_path: Path) -> None:
-    found = read(tmp_path, "U_iso_or_equiv", "-0.01", "abc", "0")
-    assert np.isnan(found["Sr"])
-    assert np.isnan(found["La"])
-    assert found["O"] == 0
+    mean_squares = read(tmp_path, "U_iso_or_equiv", "-0.01", "abc", "0")
+    assert np.isnan(mean_squares["Sr"])
+    assert np.isnan(mean_squares["La"])
+    assert mean_squares["O"] == 0
     cell = namsa.make_supercell(
         namsa.read_cif(tmp_path / "x.cif").atoms,
         zone_axis=(0, 0, 1),
@@ -136,8 +136,8 @@ def test_isotropic_tensors_move_atoms_as_their_amplitude_does():
     atoms.set_array("rms_displacement_angstrom", np.full(4, 0.1))
     by_tensor.set_array("displacement_tensor_angstrom2", np.tile(0.01 * np.eye(3), (4, 1, 1)))
     first, second = (
-        displace_atoms(each, "cif", np.random.default_rng(2)).positions
-        for each in (atoms, by_tensor)
+        displace_atoms(crystal, "cif", np.random.default_rng(2)).positions
+        for crystal in (atoms, by_tensor)
     )
     np.testing.assert_allclose(first, second, atol=1e-12)
 

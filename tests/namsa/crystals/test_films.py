@@ -71,10 +71,10 @@ def films() -> dict[str, Material]:
 
 def crystals(films: dict[str, Material]) -> dict[str, list[Material]]:
     """The films of one, two and three layers by crystal."""
-    found = defaultdict(list)
+    by_crystal = defaultdict(list)
     for name, film in films.items():
-        found[name.rpartition("-")[0]].append(film)
-    return found
+        by_crystal[name.rpartition("-")[0]].append(film)
+    return by_crystal
 
 
 def test_every_crystal_has_films_of_one_two_and_three_layers(films: dict[str, Material]) -> None:
@@ -156,10 +156,10 @@ def test_coordinates_that_follow_from_bonds_do_so(films: dict[str, Material]) ->
     assert given
     for name, bonds in given.items():
         for pair, length in bonds.items():
-            found = neighbor_list(
+            distances = neighbor_list(
                 "d", films[f"{name}-1L"].atoms, {tuple(pair.split("-")): length + 0.5}
             )
-            assert found.min() == pytest.approx(length, abs=0.015), (name, pair)
+            assert distances.min() == pytest.approx(length, abs=0.015), (name, pair)
 
 
 def test_layers_do_not_overlap_and_are_apart(films: dict[str, Material]) -> None:

@@ -45,12 +45,12 @@ def nearest(atoms: ase.Atoms) -> dict[tuple[int, int], float]:
     pairs = KDTree(atoms.positions % sides, boxsize=sides).query_pairs(4.0, output_type="ndarray")
     offset = atoms.positions[pairs[:, 0]] - atoms.positions[pairs[:, 1]]
     distance = np.linalg.norm(offset - sides * np.round(offset / sides), axis=1)
-    found: dict[tuple[int, int], float] = {}
+    shortest: dict[tuple[int, int], float] = {}
     for pair, length in zip(
         np.sort(atoms.numbers[pairs], axis=1).tolist(), distance.tolist(), strict=True
     ):
-        found[pair[0], pair[1]] = min(length, found.get((pair[0], pair[1]), np.inf))
-    return found
+        shortest[pair[0], pair[1]] = min(length, shortest.get((pair[0], pair[1]), np.inf))
+    return shortest
 
 
 @pytest.mark.parametrize("crystal", [TITANATE, ARSENIDE], ids=["perovskite", "zincblende"])

@@ -64,15 +64,15 @@ def test_a_crystal_is_the_same_in_every_format(tmp_path, name):
     material = read_crystal(path)
     assert (material.name, material.formula) == ("quartz", "SiO2")
     assert (material.space_group, material.kind, material.snapshots) == ("P3_121", "file", ())
-    found = material.atoms
+    atoms = material.atoms
     expected = quartz()
-    np.testing.assert_allclose(found.cell.cellpar(), expected.cell.cellpar(), atol=2e-3)
+    np.testing.assert_allclose(atoms.cell.cellpar(), expected.cell.cellpar(), atol=2e-3)
     for atom in expected:
         same = []
-        for other in found:
+        for other in atoms:
             if other.number == atom.number:
                 same.append(other)
-        offsets = found.cell.scaled_positions(
+        offsets = atoms.cell.scaled_positions(
             np.array([a.position for a in same])
         ) - expected.cell.scaled_positions(atom.position)
         assert abs(offsets - np.round(offsets)).max(axis=1).min() < 1e-3
@@ -82,9 +82,9 @@ def test_vasp_files_are_known_by_their_names_also_in_a_configuration(tmp_path):
     for name in ("POSCAR", "CONTCAR_relaxed", "SrTiO3.poscar"):
         (tmp_path / name).write_text(POSCAR)
         config = Materials(files=(tmp_path / name,))
-        assert [(each.formula, each.space_group) for each in select_materials(config)] == [
-            ("SrTiO3", "Pm-3m")
-        ]
+        assert [
+            (material.formula, material.space_group) for material in select_materials(config)
+        ] == [("SrTiO3", "Pm-3m")]
         assert source_files(config) == [tmp_path / name]
 
 

@@ -30,11 +30,13 @@ def frames(count=3):
     """Strontium titanate in a cell of 7.8 × 3.9 × 3.9 Å, whose atoms vibrate."""
     sites = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
     cell = ase.Atoms("SrTiO3", scaled_positions=sites, cell=[3.9] * 3, pbc=True)
-    found = []
+    snapshots = []
     for seed in range(count):
-        found.append(cell * (2, 1, 1))
-        found[-1].positions += np.random.default_rng(seed).normal(0, 0.1, found[-1].positions.shape)
-    return found
+        snapshots.append(cell * (2, 1, 1))
+        snapshots[-1].positions += np.random.default_rng(seed).normal(
+            0, 0.1, snapshots[-1].positions.shape
+        )
+    return snapshots
 
 
 def write_dump(
@@ -81,10 +83,10 @@ def test_all_frames_of_a_trajectory_are_read(tmp_path, name):
     material = namsa.read_crystal(path)
     assert (material.name, material.formula, material.space_group) == (path.stem, "SrTiO3", "P1")
     assert len(material.snapshots) == 3
-    for found, expected in zip(material.snapshots, written, strict=True):
-        assert found.get_chemical_symbols() == expected.get_chemical_symbols()
-        np.testing.assert_allclose(found.positions, expected.positions, atol=1e-6)
-        np.testing.assert_allclose(found.cell.lengths(), [7.8, 3.9, 3.9], atol=1e-6)
+    for snapshot, expected in zip(material.snapshots, written, strict=True):
+        assert snapshot.get_chemical_symbols() == expected.get_chemical_symbols()
+        np.testing.assert_allclose(snapshot.positions, expected.positions, atol=1e-6)
+        np.testing.assert_allclose(snapshot.cell.lengths(), [7.8, 3.9, 3.9], atol=1e-6)
 
 
 @pytest.mark.parametrize("columns", ["x y z", "xu yu zu", "xs ys zs"])
@@ -162,9 +164,11 @@ def test_a_sample_is_the_mean_over_the_frames(tmp_path):
     single = []
     for frame in material.snapshots:
         single.append(sample_of(material.__class__("a", "SrTiO3", "P1", frame, "test"))[0])
-    np.testing.assert_allclose(sample.cbed, np.mean([each.cbed for each in single], 0), atol=1e-12)
     np.testing.assert_allclose(
-        sample.density, np.mean([each.density for each in single], 0), atol=1e-9
+        sample.cbed, np.mean([frame_sample.cbed for frame_sample in single], 0), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        sample.density, np.mean([frame_sample.density for frame_sample in single], 0), atol=1e-9
     )
     workload = count_workload(config, material, entry)
     assert (workload.configurations, workload.distinct_slices) == (3, sample.provenance["slices"])

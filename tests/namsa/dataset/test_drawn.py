@@ -73,7 +73,7 @@ def draws_of(tree=TREE, more=0):
     listed = build_entries(config, materials)
     further = further_materials(config, listed, more) if more else ()
     return SpecimenDraws.of_list(
-        config, listed, {each.name: each for each in materials}, further
+        config, listed, {material.name: material for material in materials}, further
     ), listed
 
 
@@ -108,8 +108,8 @@ def test_samples_have_the_bits_of_the_factory(tmp_path, monkeypatch, each_alone)
         for maker in (process, InThread(draws)):
             made = []
             for number in (0, 5):
-                for each in maker.samples(number):
-                    made.append((each.entry, each.read()))
+                for sample in maker.samples(number):
+                    made.append((sample.entry, sample.read()))
             assert [entry for entry, _ in made] == entries
             with Dataset(tmp_path) as dataset:
                 for entry, record in made:
@@ -127,28 +127,28 @@ def test_held_out_materials_are_never_drawn():
         "split": {"train": 0.7, "dev": 0.1, "test": 0.2, "by": "prototype"},
     }
     draws, listed = draws_of(TREE | config, more=40)
-    found = []
+    drawn_entries = []
     for number in range(100):
-        found.extend(draws.entries(number, number % 5))
+        drawn_entries.extend(draws.entries(number, number % 5))
     held_out = []
     for of_list in listed:
         if of_list.split != "train":
             held_out.append(of_list)
     known = values_of(listed, "material")
     new = {}
-    for one in found:
+    for one in drawn_entries:
         if one.material not in known:
             new[one.material] = one
     assert len(new) > 10
     held_prototypes = set(map(prototype, held_out))
     assert not held_prototypes & set(map(prototype, new.values()))
-    assert values_of(found, "split") == {"train"}
+    assert values_of(drawn_entries, "split") == {"train"}
     assert len(values_of(held_out, "material")) == 5
-    assert not materials_named(found) & materials_named(held_out)
-    assert not values_of(found, "formula") & values_of(held_out, "formula")
-    assert any(values_of(found, "partner"))
-    assert not values_of(found, "id") & values_of(listed, "id")
-    assert not values_of(found, "seed") & values_of(listed, "seed")
+    assert not materials_named(drawn_entries) & materials_named(held_out)
+    assert not values_of(drawn_entries, "formula") & values_of(held_out, "formula")
+    assert any(values_of(drawn_entries, "partner"))
+    assert not values_of(drawn_entries, "id") & values_of(listed, "id")
+    assert not values_of(drawn_entries, "seed") & values_of(listed, "seed")
 
 
 def values_of(entries, name):
@@ -204,13 +204,13 @@ def test_a_sample_that_fails_is_told_and_another_specimen_is_drawn(draws, monkey
     monkeypatch.setattr(drawn, "prepare_samples", failing)
     made = list(draws.samples(2))
     samples = []
-    for each in made:
-        if isinstance(each, DrawnSample):
-            samples.append(each.entry.id)
+    for outcome in made:
+        if isinstance(outcome, DrawnSample):
+            samples.append(outcome.entry.id)
     first = draws.entries(2)
     again = draws.entries(2, 1)
     assert samples == [first[1].id, again[0].id]
-    assert [each for each in made if isinstance(each, DrawFailure)] == [
+    assert [outcome for outcome in made if isinstance(outcome, DrawFailure)] == [
         DrawFailure(first[0].id, "no such probe", False)
     ]
 

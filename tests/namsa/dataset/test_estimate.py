@@ -70,7 +70,7 @@ def test_counts_are_those_of_the_sample():
     thick = {"thickness_angstrom": [80]}
     phonons = {"rms_angstrom": 0.08, "configurations": 3}
     perfect, shaken = (
-        case(specimen=each)[0] for each in (thick, thick | {"frozen_phonons": phonons})
+        case(specimen=specimen)[0] for specimen in (thick, thick | {"frozen_phonons": phonons})
     )
     assert perfect.distinct_slices < 20 < shaken.distinct_slices
     workload = case(microscope={"focal_spread_angstrom": 40.0, "focal_points": 5})[0]

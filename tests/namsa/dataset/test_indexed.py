@@ -129,16 +129,16 @@ def test_a_flipped_bit_is_noticed_where_a_record_is_compared(folder, tmp_path, c
         if place >= 0:
             contents[place] ^= 1
             path.write_bytes(contents)
-    found = []
+    raised = []
     with namsa.IndexedSamples(copy, check=check) as samples:
         for _ in range(2):
             try:
                 samples[0]
             except WorkError:
-                found.append(True)
+                raised.append(True)
             else:
-                found.append(False)
-    assert found == noticed
+                raised.append(False)
+    assert raised == noticed
 
 
 @pytest.mark.parametrize("check", ["once", "never"])
@@ -186,8 +186,8 @@ def test_pytorch_loads_batches_in_processes(folder):
             )
             batches = list(loader)
             for name in ("cbed", "density", "scale"):
-                found = np.concatenate([batch[name].numpy() for batch in batches])
-                np.testing.assert_array_equal(found, np.stack([item[name] for item in expected]))
+                stacked = np.concatenate([batch[name].numpy() for batch in batches])
+                np.testing.assert_array_equal(stacked, np.stack([item[name] for item in expected]))
         assert str(batches[0]["cbed"].dtype) == "torch.float16"
 
 
@@ -200,9 +200,9 @@ def test_grain_loads_batches_in_threads_and_processes(folder):
         processes = pipeline.mp_prefetch(
             grain.multiprocessing.MultiprocessingOptions(num_workers=2)
         )
-        for each in (pipeline, processes):
-            found = []
-            for batch in each:
+        for loader in (pipeline, processes):
+            densities = []
+            for batch in loader:
                 for density in batch["density"]:
-                    found.append(density.tobytes())
-            assert sorted(found) == expected
+                    densities.append(density.tobytes())
+            assert sorted(densities) == expected

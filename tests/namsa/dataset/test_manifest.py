@@ -192,9 +192,9 @@ def test_a_dataset_whose_samples_would_get_other_values_is_not_continued(tmp_pat
     chosen = config(simulation={"sampling_angstrom": "auto"})
     given = config()
     before = config_hash(chosen, MATERIALS)
-    for name, each in (("chosen", chosen), ("given", given)):
+    for name, settings in (("chosen", chosen), ("given", given)):
         (tmp_path / name).mkdir()
-        ensure(tmp_path / name, each, MATERIALS)
+        ensure(tmp_path / name, settings, MATERIALS)
     raised = simulation.REVISIONS | {"chosen": simulation.REVISIONS["chosen"] + 1}
     monkeypatch.setattr(simulation, "REVISIONS", raised)
     assert config_hash(chosen, MATERIALS) == before

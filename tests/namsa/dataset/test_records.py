@@ -137,8 +137,8 @@ def test_labels_are_optional():
     labelled = encode(replace(sample(), labels=labels))
     assert decode(plain, check=True).labels is None
     record = decode(labelled, check=True)
-    for found in (record.labels, record.copy().labels, record.sample().labels):
-        np.testing.assert_array_equal(found, labels)
+    for labels_read in (record.labels, record.copy().labels, record.sample().labels):
+        np.testing.assert_array_equal(labels_read, labels)
     np.testing.assert_array_equal(record.density, decode(plain).density)
     assert record.header["arrays"]["labels"]["axes"] == record.header["arrays"]["density"]["axes"]
 
@@ -149,18 +149,18 @@ def test_the_density_by_depth_is_optional_and_goes_with_labels():
     for parts in ({"density_by_depth": bins}, {"density_by_depth": bins, "labels": labels}):
         divided = encode(replace(sample(), **parts))
         record = decode(divided, check=True)
-        for found in (
+        for bins_read in (
             record.density_by_depth,
             record.copy().density_by_depth,
             record.sample().density_by_depth,
         ):
-            np.testing.assert_array_equal(found, bins)
+            np.testing.assert_array_equal(bins_read, bins)
         assert (record.labels is None) == ("labels" not in parts)
         depth, *plane = record.header["arrays"]["density_by_depth"]["axes"]
         assert depth == {"name": "depth", "units": "Å", "origin": 2.5, "sampling": 5.0}
         assert plane == record.header["arrays"]["density"]["axes"]
-    found = list(records.find_records(memoryview(b"lost" + divided), (b"lost" + divided).find))
-    assert [bytes(each) for each in found] == [bytes(divided)]
+    recovered = list(records.find_records(memoryview(b"lost" + divided), (b"lost" + divided).find))
+    assert [bytes(piece) for piece in recovered] == [bytes(divided)]
 
 
 @pytest.mark.parametrize("name", ["cbed", "density", "projected_potential"])

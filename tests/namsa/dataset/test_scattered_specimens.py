@@ -130,8 +130,8 @@ def test_a_sample_is_that_of_its_atoms_alone(whole):
     entries = build_entries(config, MATERIALS)[:3]
     simulate = simulate_entry.prepare_samples(config, MATERIALS[0], entries)
     for entry in entries:
-        found = simulate(entry)
-        p = found.provenance
+        sample = simulate(entry)
+        p = sample.provenance
         own = entry.varied
         atoms = build_supercell(config, MATERIALS[0], entry).atoms
         assert p["grid_shape"][0] != p["grid_shape"][1]
@@ -158,16 +158,16 @@ def test_a_sample_is_that_of_its_atoms_alone(whole):
             method="multislice",
             backend="cpu",
         )
-        assert np.linalg.norm(found.cbed - expected.cbed) < 3e-6 * np.linalg.norm(expected.cbed)
+        assert np.linalg.norm(sample.cbed - expected.cbed) < 3e-6 * np.linalg.norm(expected.cbed)
         np.testing.assert_allclose(
-            found.projected_potential,
+            sample.projected_potential,
             expected.projected_potential,
             rtol=1e-5,
             atol=1e-5 * expected.projected_potential.max(),
         )
         alone = simulate_entry.simulate_entry(config, MATERIALS[0], entry)
-        assert np.linalg.norm(alone.cbed - found.cbed) < 3e-6 * np.linalg.norm(found.cbed)
-        np.testing.assert_allclose(alone.density, found.density, rtol=1e-5)
+        assert np.linalg.norm(alone.cbed - sample.cbed) < 3e-6 * np.linalg.norm(sample.cbed)
+        np.testing.assert_allclose(alone.density, sample.density, rtol=1e-5)
 
 
 def test_listed_thicknesses_are_cut_from_the_largest(tmp_path):

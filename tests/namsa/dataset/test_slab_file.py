@@ -77,18 +77,18 @@ def test_slabs_have_the_bits_of_those_of_the_records(tmp_path, tiles, dtype):
                 for sample_id in dataset.ids:
                     assert file.has(sample_id, slab)
                     expected = records_reader.read(sample_id, slab)
-                    found = file.read(sample_id, slab)
-                    assert (found.raster, found.scale) == (expected.raster, expected.scale)
-                    assert found.patterns.dtype == expected.patterns.dtype == dtype
-                    np.testing.assert_array_equal(found.patterns, expected.patterns)
-                    np.testing.assert_array_equal(found.density, expected.density)
+                    stored = file.read(sample_id, slab)
+                    assert (stored.raster, stored.scale) == (expected.raster, expected.scale)
+                    assert stored.patterns.dtype == expected.patterns.dtype == dtype
+                    np.testing.assert_array_equal(stored.patterns, expected.patterns)
+                    np.testing.assert_array_equal(stored.density, expected.density)
         assert not file.has("sample-2", slab)
         assert not file.has("sample-0", Slab(0, 0, 1)) or tiles[0] == 2
 
 
 @pytest.mark.parametrize("axis", range(4))
 def test_the_kernel_counts_a_part_and_one_percent(tmp_path, axis):
-    tiles = tuple(8 if each == axis else 1 for each in range(4))
+    tiles = tuple(8 if index == axis else 1 for index in range(4))
     path = export(write(tmp_path / "data", encode(tiles, raster=RASTER)))
     density = 4 * RASTER[2] * RASTER[3]
     whole = 2 * math.prod(RASTER) + density  # 3.9 MB
@@ -236,7 +236,7 @@ def test_datasets_that_do_not_fit_into_a_file_are_refused(tmp_path, encoded, mes
     folder = write(tmp_path / "data", *encoded)
     with Dataset(folder) as dataset, pytest.raises(InputError, match=message):
         write_slab_file(tmp_path / "x.h5", dataset)
-    assert [each.name for each in tmp_path.iterdir()] == ["data"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["data"]
 
 
 def test_tiles_larger_than_chunks_may_be_are_refused(tmp_path, monkeypatch):
@@ -257,7 +257,7 @@ def test_a_damaged_record_leaves_no_file(tmp_path):
         pytest.raises(WorkError),
     ):
         write_slab_file(tmp_path / "x.h5", dataset)
-    assert [each.name for each in tmp_path.iterdir()] == ["data"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["data"]
 
 
 def test_the_command_writes_the_file(tmp_path, capsys, monkeypatch):
@@ -288,7 +288,7 @@ def test_mpi_io_is_chosen_where_the_ranks_are_those_of_mpi(
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", module)
     monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=module, __path__=[]))
     monkeypatch.setattr(h5py, "get_config", lambda: SimpleNamespace(mpi=mpi))
-    found = driver_options(4)
-    assert found.get("driver") == driver
-    assert found.get("comm") is (communicator if driver else None)
+    options = driver_options(4)
+    assert options.get("driver") == driver
+    assert options.get("comm") is (communicator if driver else None)
     assert "driver" not in driver_options(1)

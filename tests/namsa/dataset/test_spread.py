@@ -308,7 +308,9 @@ def test_the_held_out_samples_of_reality_are_the_frozen_ones(monkeypatch):
         zip((crystal.name for crystal in crystals), assign(crystals, config.split), strict=True)
     )
     monkeypatch.setattr(
-        entries, "assign", lambda materials, split: [split_of[each.name] for each in materials]
+        entries,
+        "assign",
+        lambda materials, split: [split_of[material.name] for material in materials],
     )
     held_out = build_entries(
         config, [crystal for crystal in crystals if split_of[crystal.name] != "train"]

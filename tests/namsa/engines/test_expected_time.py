@@ -18,7 +18,7 @@ def warnings_of_time():
         sample = namsa.simulate(
             ATOMS, energy_ev=200e3, semiangle_mrad=20, scan=(2, 2), grid_shape=(32, 32)
         )
-    return [each for each in caught if "on this machine" in str(each.message)], sample
+    return [warning for warning in caught if "on this machine" in str(warning.message)], sample
 
 
 def test_a_long_simulation_says_its_time_before_it_begins_and_a_short_one_nothing(monkeypatch):

@@ -221,8 +221,8 @@ def test_waves_at_depths_are_those_behind_the_first_slices(strong, module):
     plane_waves = fused.FusedPlaneWaves if module is fused else multislice.PlainEngine
     wave = lens(grid, dtype)
     depths = [2, 5, len(slices.order)]
-    found = matrices(strong, wave != 0, depths=depths, plane_waves=plane_waves)
-    for matrix, depth in zip(found, depths, strict=True):
+    depth_matrices = matrices(strong, wave != 0, depths=depths, plane_waves=plane_waves)
+    for matrix, depth in zip(depth_matrices, depths, strict=True):
         thin = grid, next(slices.parts([depth])), fresnel
         patterns = prism.PrismEngine(grid, matrix, batch=16).prepare(wave).patterns(RASTER)
         expected = by_multislice(thin, wave, RASTER)
@@ -289,9 +289,9 @@ def test_plane_waves_take_each_slice_as_far_as_it_is_thick():
     )
     assert not close(equal.cbed, plain.cbed, np.complex64)
     for engine in ("plain", "fused") if fused_library.available() else ("plain",):
-        found = namsa.simulate(atoms, **arguments, method="prism", engine=engine)
-        assert found.provenance["method"] == "prism"
-        assert close(found.cbed, plain.cbed, np.complex64)
+        sample = namsa.simulate(atoms, **arguments, method="prism", engine=engine)
+        assert sample.provenance["method"] == "prism"
+        assert close(sample.cbed, plain.cbed, np.complex64)
 
 
 def test_auto_asks_the_counts():

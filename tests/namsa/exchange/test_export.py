@@ -81,9 +81,9 @@ def exported(request, tmp_path_factory):
     return folder, stack
 
 
-def difference(found, expected):
+def difference(computed, expected):
     """Relative, of amplitudes."""
-    return np.linalg.norm(np.sqrt(found) - np.sqrt(expected)) / np.linalg.norm(np.sqrt(expected))
+    return np.linalg.norm(np.sqrt(computed) - np.sqrt(expected)) / np.linalg.norm(np.sqrt(expected))
 
 
 def test_ptyrad_forward_model_gives_the_patterns(exported):
@@ -195,13 +195,13 @@ def test_py4dstem_and_quantem_count_azimuths_from_the_rows_of_recorded_patterns(
     task = PtychographyTask(
         scan, "a", along_x, thickness_angstrom=None, slices=1, iterations=1, electrons=1.0
     )
-    found = py4dstem.aberrations(task)
-    assert found["phi12"] == pytest.approx(np.deg2rad(TURN if flip else 90 - TURN))
+    coefficients = py4dstem.aberrations(task)
+    assert coefficients["phi12"] == pytest.approx(np.deg2rad(TURN if flip else 90 - TURN))
     wave = np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(task.probe())))
     wave = wave.T if flip else wave
     rows, columns = np.meshgrid(*2 * [(np.arange(N) - N // 2) * PIXEL * 1e-3], indexing="ij")
     alpha = np.hypot(rows, columns)
-    phase = optics.aberration_phase(alpha, np.arctan2(columns, rows), WAVELENGTH, found)
+    phase = optics.aberration_phase(alpha, np.arctan2(columns, rows), WAVELENGTH, coefficients)
     inside = alpha < 0.95e-3 * SEMIANGLE
     np.testing.assert_allclose(np.angle(wave * np.exp(1j * phase))[inside], 0, atol=1e-4)
 
@@ -222,9 +222,9 @@ def test_a_density_becomes_the_phase_of_its_element():
     expected *= optics.interaction_constant(ENERGY)
     phase = phase_image(density, PixelGrid((0.25, 0.25), (1.0, 2.0)), transfer, ENERGY)
     y, x = PixelGrid((0.25, 0.25), (1.0, 2.0)).coordinates(density.shape)
-    found = phase.at(np.stack(np.meshgrid(y, x, indexing="ij"), -1))
+    phase_values = phase.at(np.stack(np.meshgrid(y, x, indexing="ij"), -1))
     np.testing.assert_allclose(
-        found - found.mean(), expected - expected.mean(), atol=0.02 * np.ptp(expected)
+        phase_values - phase_values.mean(), expected - expected.mean(), atol=0.02 * np.ptp(expected)
     )
 
 

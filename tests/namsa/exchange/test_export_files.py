@@ -135,9 +135,9 @@ def square_and_round_patterns(folder):
 def test_pixels_beyond_the_band_limit_are_warned_of(tmp_path):
     """The band is a circle of 2/3 of the side of the patterns: π/9 of their area."""
     square_and_round_patterns(tmp_path)
-    with pytest.warns(namsa.SimulationWarning, match=r"band limit of 41\.8 mrad") as found:
+    with pytest.warns(namsa.SimulationWarning, match=r"band limit of 41\.8 mrad") as warned:
         export_ptychography(tmp_path / "whole.h5", "phaser", tmp_path / "out")
-    share = float(re.search(r"([\d.]+)% of the detector's pixels", str(found[0].message))[1])
+    share = float(re.search(r"([\d.]+)% of the detector's pixels", str(warned[0].message))[1])
     assert share == pytest.approx(100 * (1 - np.pi / 9), abs=1)
     with namsa.read(tmp_path / "whole.h5") as recording:
         assert any("band limit of 41.8 mrad" in note for note in recording.notes)

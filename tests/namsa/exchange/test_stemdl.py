@@ -164,11 +164,11 @@ def test_potential_and_patterns_are_standardised_as_the_authors_do_it():
         np.corrcoef(resized[0][inner].ravel().astype(float), expected[inner].ravel())[0, 1] > 0.999
     )
     pair = np.array([[[0, 0, 0], [0, 0, 6]], [[1, 2, 1], [2, 1, 2]]], np.float32)
-    found = standardised_patterns(replace(sample, cbed=pair), "a")
+    standardised = standardised_patterns(replace(sample, cbed=pair), "a")
     np.testing.assert_allclose(
-        found[0], [[-(0.2**0.5)] * 3, [-(0.2**0.5), -(0.2**0.5), 5**0.5]], atol=1e-3
+        standardised[0], [[-(0.2**0.5)] * 3, [-(0.2**0.5), -(0.2**0.5), 5**0.5]], atol=1e-3
     )
-    np.testing.assert_array_equal(found[1], [[-1, 1, -1], [1, -1, 1]])
+    np.testing.assert_array_equal(standardised[1], [[-1, 1, -1], [1, -1, 1]])
     with pytest.raises(InputError, match="a: pattern 1 is the same"):
         standardised_patterns(replace(sample, cbed=np.stack([pair[0], np.ones((2, 3))])), "a")
 
@@ -239,8 +239,8 @@ def test_the_half_of_the_potential_lies_about_the_scan_wherever_that_is_and_a_sm
         rows = (round(y + 1 - 3.5) + np.arange(8)) % 16
         columns = (round(x + 3 - 4) + np.arange(9)) % 18
         half = blurred[np.ix_(rows, columns)]
-        found = standardised_potential(at(y, x))[0]
-        np.testing.assert_allclose(found, (half - half.mean()) / half.std(), atol=2e-3)
+        standardised = standardised_potential(at(y, x))[0]
+        np.testing.assert_allclose(standardised, (half - half.mean()) / half.std(), atol=2e-3)
     assert covered_part(at(0, 0)) == pytest.approx((2 * 2 / 8) * (9 / 9))
     fake_samples.produce(
         tmp_path / "data",

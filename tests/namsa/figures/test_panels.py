@@ -68,10 +68,10 @@ def test_a_detector_that_ends_in_the_disk_has_no_dark_field_and_is_shown():
 
 def test_examples_are_the_strongest_the_median_and_the_weakest_dark_field_and_of_equal_ones_the_middle():  # noqa: E501
     s = sample()
-    found = example_probes(
+    probes = example_probes(
         s.cbed, pattern_grid(s.provenance), 10.0, s.provenance["positions_angstrom"]
     )
-    assert found == (11, 6, 0)
+    assert probes == (11, 6, 0)
     s = sample(scan=(5, 5))
     cbed = np.repeat(s.cbed[:1], 25, axis=0)
     assert example_probes(
@@ -239,8 +239,8 @@ def finer(length):
 
 
 def test_what_the_pixels_hold_is_exact():
-    found = interpolated(waves(np.arange(12), np.arange(20)))
-    np.testing.assert_allclose(found, waves(finer(12), finer(20)), atol=1e-12)
+    finer_image = interpolated(waves(np.arange(12), np.arange(20)))
+    np.testing.assert_allclose(finer_image, waves(finer(12), finer(20)), atol=1e-12)
 
 
 def test_atoms_keep_their_height_and_place_between_pixels():
@@ -252,18 +252,18 @@ def test_atoms_keep_their_height_and_place_between_pixels():
         return np.exp(-((y - 9.5)[:, None] ** 2 + (x - 12.4)[None, :] ** 2) / (2 * 1.2**2))
 
     coarse = atom(np.arange(18), np.arange(26))
-    found = interpolated(atom(np.arange(18), np.arange(26)))
+    finer_image = interpolated(atom(np.arange(18), np.arange(26)))
     assert coarse.max() < 0.87
-    np.testing.assert_allclose(found, atom(finer(18), finer(26)), atol=2e-3)
+    np.testing.assert_allclose(finer_image, atom(finer(18), finer(26)), atol=2e-3)
 
 
 def test_unknown_pixels_stay_unknown_and_change_no_others():
     image = np.full((6, 9), 2.0)
     image[2, 3:5] = np.nan
-    found = interpolated(image)
-    assert np.isnan(found[8:12, 12:20]).all()
-    assert np.isnan(found).sum() == 2 * FINER**2
-    np.testing.assert_allclose(found[~np.isnan(found)], 2)
+    finer_image = interpolated(image)
+    assert np.isnan(finer_image[8:12, 12:20]).all()
+    assert np.isnan(finer_image).sum() == 2 * FINER**2
+    np.testing.assert_allclose(finer_image[~np.isnan(finer_image)], 2)
     assert np.isnan(interpolated(np.full((2, 3), np.nan))).all()
 
 
@@ -298,8 +298,8 @@ def test_the_html_holds_the_mean_pattern_and_the_density():
 
 def test_unknown_pixels_of_a_page_are_transparent():
     image = PageImage("", "", np.array([[np.nan, 1.0]]), PixelGrid((1, 1), (0, 0)))
-    found = imread(io.BytesIO(base64.b64decode(image_url(image).partition(",")[2])))
-    np.testing.assert_array_equal(found[0, :, 3], [0, 1])
+    pixels = imread(io.BytesIO(base64.b64decode(image_url(image).partition(",")[2])))
+    np.testing.assert_array_equal(pixels[0, :, 3], [0, 1])
 
 
 def test_the_table_has_shapes_and_units():

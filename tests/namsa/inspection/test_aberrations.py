@@ -58,39 +58,41 @@ def measure(overlaps, scan, **options):
     return measure_aberrations(overlaps, overlaps.transform(scan)[None], **options)
 
 
-def difference(found, truth, name, multiplicity):
+def difference(measured, truth, name, multiplicity):
     """Returns the distance of two coefficients with azimuths, as vectors."""
-    vectors = [c[f"C{name}"] * np.exp(1j * multiplicity * c[f"phi{name}"]) for c in (found, truth)]
+    vectors = [
+        c[f"C{name}"] * np.exp(1j * multiplicity * c[f"phi{name}"]) for c in (measured, truth)
+    ]
     return abs(vectors[0] - vectors[1])
 
 
 def test_focus_astigmatism_and_coma_are_measured_with_their_directions(scattering, overlaps):
-    found = measure(overlaps, patterns(scattering, LENS)).coefficients
-    assert found["C10"] == pytest.approx(LENS["C10"] + THICKNESS / 2, abs=6)
-    assert difference(found, LENS, "12", 2) < 6
-    assert difference(found, LENS, "21", 1) < 400
+    coefficients = measure(overlaps, patterns(scattering, LENS)).coefficients
+    assert coefficients["C10"] == pytest.approx(LENS["C10"] + THICKNESS / 2, abs=6)
+    assert difference(coefficients, LENS, "12", 2) < 6
+    assert difference(coefficients, LENS, "21", 1) < 400
 
 
 def test_an_ideal_lens_has_the_focus_of_the_middle_alone(scattering, overlaps):
-    found = measure(overlaps, patterns(scattering, {}))
-    assert found.coefficients["C10"] == pytest.approx(THICKNESS / 2, abs=4)
-    assert found.coefficients["C12"] < 4
-    assert found.coefficients["C21"] < 250
-    assert found.explained > 0.7
+    measured = measure(overlaps, patterns(scattering, {}))
+    assert measured.coefficients["C10"] == pytest.approx(THICKNESS / 2, abs=4)
+    assert measured.coefficients["C12"] < 4
+    assert measured.coefficients["C21"] < 250
+    assert measured.explained > 0.7
 
 
 def test_underfocus_is_negative_and_shot_noise_leaves_it(scattering, overlaps):
     scan = patterns(scattering, {"C10": -150.0}, electrons=1e5)
-    found = measure(overlaps, scan)
-    assert found.coefficients["C10"] == pytest.approx(-150 + THICKNESS / 2, abs=6)
-    assert found.explained < measure(overlaps, patterns(scattering, {"C10": -150.0})).explained
+    measured = measure(overlaps, scan)
+    assert measured.coefficients["C10"] == pytest.approx(-150 + THICKNESS / 2, abs=6)
+    assert measured.explained < measure(overlaps, patterns(scattering, {"C10": -150.0})).explained
 
 
 def test_known_aberrations_are_not_taken_for_others(scattering, overlaps):
     scan = patterns(scattering, {"C30": 4e5})  # 4 rad at the edge
-    found = measure(overlaps, scan, known={"C30": 4e5})
-    assert found.coefficients["C10"] == pytest.approx(THICKNESS / 2, abs=4)
-    assert found.explained > measure(overlaps, scan).explained
+    measured = measure(overlaps, scan, known={"C30": 4e5})
+    assert measured.coefficients["C10"] == pytest.approx(THICKNESS / 2, abs=4)
+    assert measured.explained > measure(overlaps, scan).explained
 
 
 def test_limits_say_how_much_the_aberrations_within_explain(scattering, overlaps):
@@ -112,8 +114,8 @@ def test_parts_of_a_scan_add_up(scattering, overlaps):
     scans = []
     for lens in ({"C10": 60.0}, {"C10": 64.0}):
         scans.append(overlaps.transform(patterns(scattering, lens)))
-    found = measure_aberrations(overlaps, np.stack(scans)).coefficients
-    assert found["C10"] == pytest.approx(62 + THICKNESS / 2, abs=6)
+    coefficients = measure_aberrations(overlaps, np.stack(scans)).coefficients
+    assert coefficients["C10"] == pytest.approx(62 + THICKNESS / 2, abs=6)
 
 
 @pytest.mark.parametrize(

@@ -77,12 +77,12 @@ def test_pixels_that_are_not_square_must_make_the_disk_a_circle(across, noted):
     truth = Disk(np.array([24.0, 30.0, radius, stretched, 0.0, 0, 0, 0]), np.zeros((8, 8)))
     disk = fit_disk(disk_pattern((50, 62), truth, 5e6, 0))
     notes = []
-    found = disk_quantities(
+    quantities = disk_quantities(
         disk, None, {"pixel_mrad": CalibratedQuantity((1.0, 1.2), None, "stated")}, notes
     )
-    assert found["semiangle_mrad"].value == pytest.approx(12, rel=0.01)
+    assert quantities["semiangle_mrad"].value == pytest.approx(12, rel=0.01)
     assert any("ellipse of ratio 1.2" in note for note in notes) is noted
-    assert not {"ellipse_ratio", "pixel_mrad"} & set(found)  # the pixels stay as stated
+    assert not {"ellipse_ratio", "pixel_mrad"} & set(quantities)  # the pixels stay as stated
 
 
 def image(step, turn_deg=17.0, shape=(40, 52), seed=0):
@@ -150,10 +150,10 @@ def test_hot_dead_and_missing_pixels_are_found_and_no_others():
     values[:, :, 12, 14] = 0
     values[:, :, 13, 15] = 0  # a neighbour at a corner
     values[:, :, 20, 2] = np.nan
-    found = {(pixel.row, pixel.column): pixel for pixel in find_bad_pixels(surveyed(values), 99)}
-    kinds = {place: pixel.kind for place, pixel in found.items()}
+    pixels = {(pixel.row, pixel.column): pixel for pixel in find_bad_pixels(surveyed(values), 99)}
+    kinds = {place: pixel.kind for place, pixel in pixels.items()}
     assert kinds == {(3, 5): "hot", (12, 14): "dead", (13, 15): "dead", (20, 2): "missing"}
-    assert found[3, 5].sigmas > 10
+    assert pixels[3, 5].sigmas > 10
 
 
 def test_dark_pixels_at_the_edge_of_what_is_lit_are_not_dead():
@@ -173,16 +173,16 @@ def test_statistics_are_those_of_the_whole_scan(monkeypatch):
     monkeypatch.setattr(
         "namsa.inspection.survey.PIECE_BYTES", 7 * 24 * 28 * 4
     )  # several pieces in each row
-    found = surveyed(values)
-    np.testing.assert_allclose(found.mean, values.mean(axis=(0, 1)), rtol=1e-6)
-    np.testing.assert_allclose(found.sums, values.sum(axis=(2, 3)), rtol=1e-6)
-    np.testing.assert_array_equal(found.extremes[1], values.max(axis=(0, 1)))
+    statistics = surveyed(values)
+    np.testing.assert_allclose(statistics.mean, values.mean(axis=(0, 1)), rtol=1e-6)
+    np.testing.assert_allclose(statistics.sums, values.sum(axis=(2, 3)), rtol=1e-6)
+    np.testing.assert_array_equal(statistics.extremes[1], values.max(axis=(0, 1)))
     np.testing.assert_allclose(
-        found.regions.mean(axis=(0, 1)).sum(), values.mean(axis=(0, 1)).sum(), rtol=0.01
+        statistics.regions.mean(axis=(0, 1)).sum(), values.mean(axis=(0, 1)).sum(), rtol=0.01
     )
-    assert found.variance[12, 14] == pytest.approx(41.5, rel=0.5)
-    assert found.whole
-    assert found.at_top.sum() == (values == values.max()).sum()
+    assert statistics.variance[12, 14] == pytest.approx(41.5, rel=0.5)
+    assert statistics.whole
+    assert statistics.at_top.sum() == (values == values.max()).sum()
 
 
 def test_full_counters_are_saturation_and_other_largest_values_are_not():
@@ -229,10 +229,10 @@ def test_the_error_of_a_clipped_disk_holds_its_radius(top):
     distance = np.hypot(y - 50, x - 44)
     mean = 400 / (1 + np.exp((distance - 22) / 1.2)) + 30 * np.exp(-distance / 30)
     scan = np.random.default_rng(1).poisson(mean, (4, 5, 96, 96)).astype("u2")
-    found = namsa.inspect(np.minimum(scan, top), semiangle_mrad=20)
-    radius = found.calibration.quantities["disk_radius_pixels"]
+    inspection = namsa.inspect(np.minimum(scan, top), semiangle_mrad=20)
+    radius = inspection.calibration.quantities["disk_radius_pixels"]
     assert abs(radius.value - 22) < 1.5 * radius.error
-    assert any(f"cut off at {top}" in note for note in found.calibration.notes)
+    assert any(f"cut off at {top}" in note for note in inspection.calibration.notes)
 
 
 def test_the_direct_beam_is_the_disk_and_no_larger_diffracted_one():

@@ -61,12 +61,12 @@ def test_faults_of_the_detector_are_measured_within_three_errors(underfocused, r
         slope=slope,
     )
     counts[:, :, 20, 25], counts[:, :, 31, 17] = 5000, 0
-    found = namsa.inspect(
+    facts = namsa.inspect(
         counts, semiangle_mrad=scan.SEMIANGLE_MRAD, focus="under", **STATED
     ).as_json()
-    assert found["bad_pixels"] == ((20, 25), (31, 17))
-    assert found["mirrored"] is flip
-    assert distance(found["rotation_deg"], rotation) < max(3 * found["rotation_deg_error"], 1)
+    assert facts["bad_pixels"] == ((20, 25), (31, 17))
+    assert facts["mirrored"] is flip
+    assert distance(facts["rotation_deg"], rotation) < max(3 * facts["rotation_deg_error"], 1)
     centre = np.array(scan.DETECTOR) / 2 - 0.5 + (1.3, -0.8)
     for name, truth in (
         ("centre_pixels", centre),
@@ -75,28 +75,28 @@ def test_faults_of_the_detector_are_measured_within_three_errors(underfocused, r
         ("ellipse_axis_deg", 30.0),
         ("disk_radius_pixels", 16.0),
     ):
-        pull = np.abs(np.subtract(found[name], truth)) / found[f"{name}_error"]
-        assert pull.max() < 3, (name, found[name], found[f"{name}_error"])
+        pull = np.abs(np.subtract(facts[name], truth)) / facts[f"{name}_error"]
+        assert pull.max() < 3, (name, facts[name], facts[f"{name}_error"])
 
 
 def test_the_defocus_has_its_sign_and_the_astigmatism_its_axis(underfocused, overfocused):
-    found = namsa.inspect(scan.record(underfocused), **STATED).as_json()
+    facts = namsa.inspect(scan.record(underfocused), **STATED).as_json()
     assert (
-        found["rotation_deg"] == 0
+        facts["rotation_deg"] == 0
     )  # of the two that differ by 180°, the one in which atoms scatter
-    assert found["defocus_angstrom"] == pytest.approx(-UNDER, rel=0.06)
-    assert found["astigmatism_angstrom"] == pytest.approx(40, abs=15)
-    assert found["astigmatism_axis_deg"] == pytest.approx(np.rad2deg(0.5), abs=12)
+    assert facts["defocus_angstrom"] == pytest.approx(-UNDER, rel=0.06)
+    assert facts["astigmatism_angstrom"] == pytest.approx(40, abs=15)
+    assert facts["astigmatism_axis_deg"] == pytest.approx(np.rad2deg(0.5), abs=12)
     # Far overfocused, gold atoms shadow the disk: neither sign is certain, which a note says, and
     # rotation and defocus belong together.
-    found = namsa.inspect(scan.record(overfocused), **STATED).as_json()
-    turned = distance(found["rotation_deg"], 0) > 90
-    assert distance(found["rotation_deg"], 180 if turned else 0) < 1
-    assert found["defocus_angstrom"] == pytest.approx(OVER if turned else -OVER, rel=0.06)
-    assert any("180° more may be right" in note for note in found["notes"])
-    found = namsa.inspect(scan.record(overfocused), focus="over", **STATED).as_json()
-    assert distance(found["rotation_deg"], 0) < 1
-    assert found["defocus_angstrom"] == pytest.approx(-OVER, rel=0.06)
+    facts = namsa.inspect(scan.record(overfocused), **STATED).as_json()
+    turned = distance(facts["rotation_deg"], 0) > 90
+    assert distance(facts["rotation_deg"], 180 if turned else 0) < 1
+    assert facts["defocus_angstrom"] == pytest.approx(OVER if turned else -OVER, rel=0.06)
+    assert any("180° more may be right" in note for note in facts["notes"])
+    facts = namsa.inspect(scan.record(overfocused), focus="over", **STATED).as_json()
+    assert distance(facts["rotation_deg"], 0) < 1
+    assert facts["defocus_angstrom"] == pytest.approx(-OVER, rel=0.06)
 
 
 def test_near_focus_the_coma_is_measured_too_in_the_frame_of_the_scan():
@@ -105,47 +105,47 @@ def test_near_focus_the_coma_is_measured_too_in_the_frame_of_the_scan():
     patterns = scan.patterns(film, 1.0, (0.5, 0.4), (136, 150), 4.0, lens)
     counts = scan.record(patterns, rotation_deg=25.0, flip=True, electrons=3e5)
     stated = STATED | {"scan_step_angstrom": (0.5, 0.4), "rotation_deg": 25.0, "flip": True}
-    found = namsa.inspect(counts, semiangle_mrad=scan.SEMIANGLE_MRAD, **stated).as_json()
-    assert found["mirrored"] is True
-    assert found["defocus_angstrom_method"].startswith("overlaps of the disks")
+    facts = namsa.inspect(counts, semiangle_mrad=scan.SEMIANGLE_MRAD, **stated).as_json()
+    assert facts["mirrored"] is True
+    assert facts["defocus_angstrom_method"].startswith("overlaps of the disks")
     for name, truth in (
         ("defocus_angstrom", -90.0),
         ("astigmatism_angstrom", 40.0),
         ("coma_angstrom", 3000.0),
     ):
-        assert abs(found[name] - truth) < 2 * found[f"{name}_error"], (name, found[name])
-    assert distance(found["coma_axis_deg"], np.rad2deg(1.2)) < 10
-    assert distance(2 * found["astigmatism_axis_deg"], 2 * np.rad2deg(0.4)) < 20
+        assert abs(facts[name] - truth) < 2 * facts[f"{name}_error"], (name, facts[name])
+    assert distance(facts["coma_axis_deg"], np.rad2deg(1.2)) < 10
+    assert distance(2 * facts["astigmatism_axis_deg"], 2 * np.rad2deg(0.4)) < 20
 
 
 def test_a_perfect_scan_is_left_as_it_is_but_for_a_note_that_the_sign_may_be_wrong_far_from_focus(
     overfocused,
 ):
-    found, given = (
+    facts, given = (
         namsa.inspect(
             scan.record(overfocused), semiangle_mrad=scan.SEMIANGLE_MRAD, focus=focus, **STATED
         ).as_json()
         for focus in (None, "over")
     )
     noted = []
-    for each in (found, given):
-        noted.append(any("rotation: 180° more may be right" in note for note in each["notes"]))
+    for inspected in (facts, given):
+        noted.append(any("rotation: 180° more may be right" in note for note in inspected["notes"]))
     assert noted == [True, False]
-    assert "ellipse_ratio" not in found
-    assert "centre_slope_pixels" not in found
-    assert found["bad_pixels"] == ()
-    assert found["mirrored"] is False
-    assert found["variance_over_mean"] == pytest.approx(1, abs=0.4)  # Poisson, but for the specimen
-    assert found["flyback_columns"] == []
+    assert "ellipse_ratio" not in facts
+    assert "centre_slope_pixels" not in facts
+    assert facts["bad_pixels"] == ()
+    assert facts["mirrored"] is False
+    assert facts["variance_over_mean"] == pytest.approx(1, abs=0.4)  # Poisson, but for the specimen
+    assert facts["flyback_columns"] == []
 
 
 def test_what_a_file_lacks_is_noted_and_not_made_up(overfocused):
-    found = namsa.inspect(scan.record(overfocused))
-    known = found.as_json()
+    inspection = namsa.inspect(scan.record(overfocused))
+    known = inspection.as_json()
     assert "defocus_angstrom" not in known
     assert "pixel_mrad" not in known
     assert any("--semiangle-mrad" in note for note in known["notes"])
-    assert found.disk.radius == pytest.approx(16, abs=0.3)
+    assert inspection.disk.radius == pytest.approx(16, abs=0.3)
     nothing = namsa.inspect(np.zeros((4, 5, 8, 9), np.uint8))
     assert nothing.disk is None
     assert any("no contrast" in note for note in nothing.calibration.notes)
@@ -157,11 +157,12 @@ def test_counting_noise_of_vacuum_tells_no_rotation(shape, electrons):
     counts = (
         np.random.default_rng(2).poisson(electrons * disk, (*shape, *disk.shape)).astype(np.uint16)
     )
-    found = namsa.inspect(counts, semiangle_mrad=20, **STATED)
-    assert found.disk.radius == pytest.approx(10, abs=0.3)
-    assert not {"rotation_deg", "mirrored", "defocus_angstrom"} & found.as_json().keys()
+    inspection = namsa.inspect(counts, semiangle_mrad=20, **STATED)
+    assert inspection.disk.radius == pytest.approx(10, abs=0.3)
+    assert not {"rotation_deg", "mirrored", "defocus_angstrom"} & inspection.as_json().keys()
     assert any(
-        note.startswith("rotation and mirror: not determined") for note in found.calibration.notes
+        note.startswith("rotation and mirror: not determined")
+        for note in inspection.calibration.notes
     )
 
 
@@ -262,12 +263,12 @@ def test_bad_options_are_one_line_and_exit_code_2(tmp_path, monkeypatch, run, op
 @needs_measured
 def test_a_measured_scan_has_the_calibration_that_its_authors_used():
     path = MEASURED / "rotavirus" / "rotavirus_32x32x64x64_bin4_crop_uint16.h5"
-    found = namsa.inspect(
+    facts = namsa.inspect(
         path, energy_ev=300e3, scan_step_angstrom=31.25, pixel_mrad=0.066152, focus="under"
     ).as_json()
-    assert found["semiangle_mrad"] == pytest.approx(1.03, rel=0.01)
-    assert found["mirrored"] is True
-    assert found["rotation_deg"] == pytest.approx(
+    assert facts["semiangle_mrad"] == pytest.approx(1.03, rel=0.01)
+    assert facts["mirrored"] is True
+    assert facts["rotation_deg"] == pytest.approx(
         126, abs=6
     )  # the scan by −126° is the detector by 126°
-    assert found["defocus_angstrom"] == pytest.approx(135e3, rel=0.1)
+    assert facts["defocus_angstrom"] == pytest.approx(135e3, rel=0.1)

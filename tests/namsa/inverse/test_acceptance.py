@@ -17,10 +17,10 @@ KEPT_OUT = (3 * ROWS + COLUMNS) % 8 == 0
 def test_places_take_columns_by_what_they_gain_there():
     before = np.full(SHAPE, 0.02)
     after = np.where(COLUMNS < 16, 0.01, 0.02)
-    found = acceptance(before, after, KEPT_OUT, STEP)
-    assert found.weight[15, 5] == pytest.approx(MOST_TAKEN)
-    assert found.weight[15, 27] == 0
-    assert found.gain == pytest.approx(0.25, abs=0.02)
+    taken = acceptance(before, after, KEPT_OUT, STEP)
+    assert taken.weight[15, 5] == pytest.approx(MOST_TAKEN)
+    assert taken.weight[15, 27] == 0
+    assert taken.gain == pytest.approx(0.25, abs=0.02)
 
 
 def test_a_gain_that_scatters_or_is_small_is_not_taken():

@@ -23,14 +23,14 @@ def test_white_noise_gives_the_analytic_correlation():
     signal over noise.
     """
     signal = white(0, 2.0)
-    found = ring_correlation(signal + white(1, 1.5), signal + white(2, 1.5), PIXELS)
+    agreement = ring_correlation(signal + white(1, 1.5), signal + white(2, 1.5), PIXELS)
     expected = 4 / (4 + 1.5**2)
-    assert np.mean(found.correlation[5:]) == pytest.approx(
+    assert np.mean(agreement.correlation[5:]) == pytest.approx(
         expected, abs=0.02
     )  # the first rings hold few frequencies
-    assert np.abs(found.correlation[5:] - expected).max() < 0.15
-    assert np.median(found.snr) == pytest.approx(4 / (1.5**2 / 2), rel=0.1)
-    assert found.resolution_angstrom == pytest.approx(1 / found.q_per_angstrom[-1])
+    assert np.abs(agreement.correlation[5:] - expected).max() < 0.15
+    assert np.median(agreement.snr) == pytest.approx(4 / (1.5**2 / 2), rel=0.1)
+    assert agreement.resolution_angstrom == pytest.approx(1 / agreement.q_per_angstrom[-1])
 
 
 def test_the_documented_noise_is_what_the_documented_code_finds():
@@ -52,8 +52,8 @@ def test_noise_alone_does_not_correlate_and_equal_images_do():
 def test_the_resolution_is_where_the_common_signal_ends():
     q = np.hypot(np.fft.fftfreq(SHAPE[0], 0.2)[:, None], np.fft.fftfreq(SHAPE[1], 0.25))
     signal = np.fft.ifft2(np.fft.fft2(white(0)) * (q < 1.0)).real
-    found = ring_correlation(signal + white(1, 0.1), signal + white(2, 0.1), PIXELS)
-    assert found.resolution_angstrom == pytest.approx(1.0, rel=0.1)
+    agreement = ring_correlation(signal + white(1, 0.1), signal + white(2, 0.1), PIXELS)
+    assert agreement.resolution_angstrom == pytest.approx(1.0, rel=0.1)
 
 
 def test_rings_between_the_reflections_of_a_crystal_do_not_count():
@@ -61,9 +61,9 @@ def test_rings_between_the_reflections_of_a_crystal_do_not_count():
     rows = np.arange(SHAPE[0])[:, None] * 0.2
     columns = np.arange(SHAPE[1]) * 0.25
     crystal = np.cos(np.pi * rows) + np.cos(np.pi * columns) + 0.5 * np.cos(2 * np.pi * rows)
-    found = ring_correlation(crystal + white(1, 0.02), crystal + white(2, 0.02), PIXELS)
-    assert found.correlation[:10].min() < 0
-    assert found.resolution_angstrom == pytest.approx(1.0, rel=0.1)
+    agreement = ring_correlation(crystal + white(1, 0.02), crystal + white(2, 0.02), PIXELS)
+    assert agreement.correlation[:10].min() < 0
+    assert agreement.resolution_angstrom == pytest.approx(1.0, rel=0.1)
 
 
 def test_columns_that_move_have_the_error_of_their_mean():
@@ -86,16 +86,16 @@ def test_columns_that_move_have_the_error_of_their_mean():
 
     first = image(1)
     second = image(2, 0.1)
-    found = column_errors(first, second, PIXELS)
-    assert found is not None
-    assert found.columns == len(sites)
-    assert found.unmatched == 0
-    assert found.position_angstrom == pytest.approx(0.05 / np.sqrt(2), rel=0.1)
-    assert found.intensity == pytest.approx(0.1 / np.sqrt(2), rel=0.15)
-    assert found.shift_angstrom == pytest.approx((0.0, -0.1), abs=0.01)
+    errors = column_errors(first, second, PIXELS)
+    assert errors is not None
+    assert errors.columns == len(sites)
+    assert errors.unmatched == 0
+    assert errors.position_angstrom == pytest.approx(0.05 / np.sqrt(2), rel=0.1)
+    assert errors.intensity == pytest.approx(0.1 / np.sqrt(2), rel=0.15)
+    assert errors.shift_angstrom == pytest.approx((0.0, -0.1), abs=0.01)
     phase = column_errors(first + 7, second - 3, PIXELS)  # it is known but for a constant
     assert phase is not None
-    assert phase[:4] == pytest.approx(found[:4])
+    assert phase[:4] == pytest.approx(errors[:4])
     apart = np.zeros(SHAPE)
     apart[107, 14] = 1  # 2 Å from the columns
     assert column_errors(apart, first, PIXELS) is None

@@ -63,20 +63,20 @@ def silver() -> tuple[np.ndarray, np.ndarray]:
 def test_a_density_of_the_wrong_size_gets_its_amount_by_a_known_thickness(silver):
     density, rings = silver
     known = Known({47: 1.0}, LAYERS * EDGE)
-    found = fit_amount(0.75 * density, rings, PIXELS, MEASUREMENT, known)
-    assert found.determined
-    assert found.changes_density
-    assert found.scale == pytest.approx(1 / 0.75, rel=0.1)
-    assert found.misfit < 0.1
-    assert set(found.facts()) >= {
+    amount = fit_amount(0.75 * density, rings, PIXELS, MEASUREMENT, known)
+    assert amount.determined
+    assert amount.changes_density
+    assert amount.scale == pytest.approx(1 / 0.75, rel=0.1)
+    assert amount.misfit < 0.1
+    assert set(amount.facts()) >= {
         "scale",
         "scale_error",
         "thickness_angstrom",
         "thickness_error",
         "determined",
     }
-    assert f"{found.scale:.2f} times the network's" in found.line()
-    assert json.loads(json.dumps(found.facts()))["scaled"] is True  # as in a result's file
+    assert f"{amount.scale:.2f} times the network's" in amount.line()
+    assert json.loads(json.dumps(amount.facts()))["scaled"] is True  # as in a result's file
 
 
 def test_a_thickness_that_counts_a_support_is_contradicted(silver):
@@ -101,7 +101,7 @@ def test_an_amount_within_its_error_changes_nothing(silver):
 
 @pytest.mark.parametrize("first", [0, 3])
 def test_columns_at_the_edge_of_a_cell_count_once(silver, first):
-    density, rings = (each[first:, first:] for each in silver)
+    density, rings = (image[first:, first:] for image in silver)
     (part,) = find_cells(density, rings, PIXELS, MEASUREMENT, Known({47: 1.0}))
     assert part.density == pytest.approx(LAYERS * 47 * 4 / EDGE**2, rel=0.02)
     periods = np.divide(part.extent, EDGE / 2)
@@ -179,16 +179,16 @@ def test_an_atom_in_the_band_has_one_electron_per_electron():
 
 
 def test_columns_are_found_with_their_electrons():
-    found = find_columns(titanate(), RASTER, TITANATE, MAX_Q)
-    inside = np.all((found.yx > 1) & (found.yx < (10.5, 11)), axis=1)
-    offset = found.yx[inside] / (SIDE / 2) - np.round(found.yx[inside] / (SIDE / 2))
+    columns = find_columns(titanate(), RASTER, TITANATE, MAX_Q)
+    inside = np.all((columns.yx > 1) & (columns.yx < (10.5, 11)), axis=1)
+    offset = columns.yx[inside] / (SIDE / 2) - np.round(columns.yx[inside] / (SIDE / 2))
     assert np.abs(offset * SIDE / 2).max() < 0.05
-    kinds = np.round(found.yx[inside] / (SIDE / 2)).astype(int) % 2
-    electrons = found.electrons[inside] / 16
+    kinds = np.round(columns.yx[inside] / (SIDE / 2)).astype(int) % 2
+    electrons = columns.electrons[inside] / 16
     for kind, expected in (((0, 0), 38), ((1, 1), 30), ((0, 1), 8), ((1, 0), 8)):
-        own = electrons[(kinds == kind).all(axis=1)]
-        assert len(own) >= 4
-        np.testing.assert_allclose(own, expected, rtol=0.08)
+        electrons_of_kind = electrons[(kinds == kind).all(axis=1)]
+        assert len(electrons_of_kind) >= 4
+        np.testing.assert_allclose(electrons_of_kind, expected, rtol=0.08)
 
 
 def test_a_flat_density_has_no_columns():
@@ -217,9 +217,9 @@ def test_a_maximum_that_is_longer_than_wide_is_two_columns_and_others_are_one():
     distances = np.hypot(y - true[:, 0, None, None], x - true[:, 1, None, None])
     density = np.interp(distances, r, atom, right=0.0).sum(axis=0)
     density += 0.01 * density.max() * np.random.default_rng(0).standard_normal(density.shape)
-    found = find_columns(density, RASTER, {14: 1.0}, MAX_Q, least_pair_angstrom=0.45)
-    assert found.pairs == 2
-    strong = found.electrons > 7
+    columns = find_columns(density, RASTER, {14: 1.0}, MAX_Q, least_pair_angstrom=0.45)
+    assert columns.pairs == 2
+    strong = columns.electrons > 7
     assert strong.sum() == len(true)
-    assert KDTree(found.yx[strong]).query(true)[0].max() < 0.08
+    assert KDTree(columns.yx[strong]).query(true)[0].max() < 0.08
     assert find_columns(density, RASTER, {14: 1.0}, MAX_Q).pairs == 0

@@ -46,8 +46,8 @@ def lattice(missing: float) -> np.ndarray:
 )  # of the translations' own error
 def test_a_vacancy_is_the_largest_excess_and_has_minus_its_electrons(basis, residue):
     noise = np.random.default_rng(0).normal(scale=0.5, size=SHAPE)
-    found = find_excess(lattice(1.0) + noise, PIXELS, STRONTIUM, basis, MAX_Q)
-    (y, x, electrons, spreads), *others = found.places(beyond=3)
+    excess = find_excess(lattice(1.0) + noise, PIXELS, STRONTIUM, basis, MAX_Q)
+    (y, x, electrons, spreads), *others = excess.places(beyond=3)
     assert np.hypot(y - 10 - EDGE * 1.5, x - 20 - EDGE * 2.5) < 0.3
     assert electrons == pytest.approx(-STRONTIUM, rel=0.1)
     assert spreads < -10
@@ -61,13 +61,13 @@ def test_a_vacancy_is_the_largest_excess_and_has_minus_its_electrons(basis, resi
 
 def test_the_spread_of_white_noise_is_that_of_its_filter():
     """At a place and in the median over many others: 1 in 20 pixels is beyond 2 spreads."""
-    found = find_excess(
+    excess = find_excess(
         np.random.default_rng(1).normal(size=(90, 80)), PIXELS, STRONTIUM, 4 * np.array(BASIS)
     )
-    inner = found.spreads[np.isfinite(found.spreads)]
+    inner = excess.spreads[np.isfinite(excess.spreads)]
     assert np.mean(np.abs(inner) > 2) == pytest.approx(0.046, abs=0.01)
-    assert np.isnan(found.amount[:4]).all()
-    assert np.isfinite(found.amount[4:-4, 3:-3]).all()
+    assert np.isnan(excess.amount[:4]).all()
+    assert np.isfinite(excess.amount[4:-4, 3:-3]).all()
 
 
 def test_what_has_no_equals_is_refused():

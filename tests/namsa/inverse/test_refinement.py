@@ -94,12 +94,12 @@ def test_the_slope_is_that_of_the_misfit(monkeypatch, first):
     def misfit(field, numbers):
         return model.misfit(field, MicroscopeValues.from_vector(numbers), measured, used, known)
 
-    found = misfit(field, numbers)
-    by_numbers = found.by_microscope.to_vector()
+    reference = misfit(field, numbers)
+    by_numbers = reference.by_microscope.to_vector()
     monkeypatch.setattr(scan_models, "LARGEST_BYTES", 0)
     twice = misfit(field, numbers)
     np.testing.assert_allclose(
-        twice.by_potential, found.by_potential, atol=1e-6 * abs(found.by_potential).max()
+        twice.by_potential, reference.by_potential, atol=1e-6 * abs(reference.by_potential).max()
     )
     sizes = (0.5, 0.5, 0.5, 20, 20, 0.3, 2e-4, 2e-4, *[3e-4] * 4, 2e-3)
     for index, size in enumerate(sizes):
@@ -112,7 +112,7 @@ def test_the_slope_is_that_of_the_misfit(monkeypatch, first):
     high = misfit(field + change, numbers).divergences.used
     low = misfit(field - change, numbers).divergences.used
     slope = (high - low) / 2
-    assert np.sum(found.by_potential * change) == pytest.approx(slope, rel=0.03, abs=3e-6)
+    assert np.sum(reference.by_potential * change) == pytest.approx(slope, rel=0.03, abs=3e-6)
 
 
 @pytest.mark.slow
@@ -123,26 +123,26 @@ def test_a_lens_is_found_again_and_a_disturbed_density_gets_better(silicon):
     lost = patterns.copy()
     lost[10, 11] = np.nan
     uncertainty = np.full(truth.shape, 0.2 * truth.std())
-    found = refinement.refine(disturbed, uncertainty, lost, experiment({"C10": -5.0}), steps=15)
-    assert found is not None
-    assert not {"rows", "columns"} & found.facts.keys()  # which say where a block lies
-    assert found.facts["C10"] == pytest.approx(LENS["C10"], abs=4)
-    assert found.facts["C12"] == pytest.approx(LENS["C12"], abs=3)
-    assert found.facts["kept_out_divergence"] < 0.9 * found.facts["kept_out_divergence_before"]
-    assert found.facts["gain_of_columns"] > 0.1
-    assert error(found.density, truth) < error(disturbed, truth)
-    assert found.uncertainty is not None
-    assert np.isfinite(found.uncertainty).all()
+    refined = refinement.refine(disturbed, uncertainty, lost, experiment({"C10": -5.0}), steps=15)
+    assert refined is not None
+    assert not {"rows", "columns"} & refined.facts.keys()  # which say where a block lies
+    assert refined.facts["C10"] == pytest.approx(LENS["C10"], abs=4)
+    assert refined.facts["C12"] == pytest.approx(LENS["C12"], abs=3)
+    assert refined.facts["kept_out_divergence"] < 0.9 * refined.facts["kept_out_divergence_before"]
+    assert refined.facts["gain_of_columns"] > 0.1
+    assert error(refined.density, truth) < error(disturbed, truth)
+    assert refined.uncertainty is not None
+    assert np.isfinite(refined.uncertainty).all()
 
 
 @pytest.mark.slow
 def test_a_true_density_stays_true(silicon):
     truth, patterns = silicon
-    found = refinement.refine(
+    refined = refinement.refine(
         truth, np.full(truth.shape, 0.05 * truth.std()), patterns, experiment(LENS), steps=15
     )
-    assert found is not None
-    assert error(found.density, truth) < 0.1
+    assert refined is not None
+    assert error(refined.density, truth) < 0.1
 
 
 def test_what_patterns_kept_out_contradict_is_not_taken(silicon):
@@ -152,25 +152,25 @@ def test_what_patterns_kept_out_contradict_is_not_taken(silicon):
     used = (3 * row + column) % refinement.KEPT_OUT != 0
     angle = np.hypot(*np.meshgrid(*PIXELS.coordinates(DETECTOR), indexing="ij"))
     vacuum = (angle < 20) / (angle < 20).sum()
-    found = refinement.refine(
+    refined = refinement.refine(
         truth, None, np.where(used[..., None, None], vacuum, patterns), experiment(LENS), steps=3
     )
-    assert found is not None
-    assert found.facts["steps"] == 0
-    assert found.facts["steps_tried"] > 0
-    np.testing.assert_array_equal(found.density, truth)
+    assert refined is not None
+    assert refined.facts["steps"] == 0
+    assert refined.facts["steps_tried"] > 0
+    np.testing.assert_array_equal(refined.density, truth)
 
 
 def test_without_the_fit_of_columns_the_density_stays(silicon):
     truth, patterns = silicon
-    found = refinement.refine(
+    refined = refinement.refine(
         truth, None, patterns, experiment({"C10": -5.0}), steps=2, fit_columns=False
     )
-    assert found is not None
-    np.testing.assert_array_equal(found.density, truth)
-    assert found.facts["steps_tried"] > 0
-    assert "gain_of_columns" not in found.facts
-    assert abs(found.facts["C10"] - LENS["C10"]) < 15
+    assert refined is not None
+    np.testing.assert_array_equal(refined.density, truth)
+    assert refined.facts["steps_tried"] > 0
+    assert "gain_of_columns" not in refined.facts
+    assert abs(refined.facts["C10"] - LENS["C10"]) < 15
 
 
 def test_a_density_without_columns_is_not_refined(silicon):
@@ -188,10 +188,10 @@ def test_a_scan_whose_middle_is_lost_is_refined_by_what_is_left(silicon):
     truth, patterns = silicon
     lost = patterns.copy()
     lost[:, 4:-4] = np.nan
-    found = refinement.refine(truth * 1.1, None, lost, experiment(LENS), steps=2)
-    assert found is not None
-    assert found.facts["steps_tried"] > 0
-    assert np.isfinite(found.density).all()
+    refined = refinement.refine(truth * 1.1, None, lost, experiment(LENS), steps=2)
+    assert refined is not None
+    assert refined.facts["steps_tried"] > 0
+    assert np.isfinite(refined.density).all()
 
 
 def test_a_source_leaves_what_changes_evenly_along_the_scan():

@@ -39,15 +39,15 @@ def expected(atoms, factor):
 @pytest.mark.parametrize("write", [write_chgcar, write_cube], ids=["CHGCAR", "cube"])
 def test_independent_atoms_give_namsas_density_and_potential(tmp_path, write):
     name = "AECCAR" if write is write_chgcar else "density.cube"
-    found = read_charge_density(write(tmp_path / name, crystal(), independent_atoms(crystal())))
-    assert found.density.shape == POINTS
-    assert found.electrons == pytest.approx(crystal().numbers.sum(), rel=1e-4)
-    density = found.projected_density(GRID)
+    charge = read_charge_density(write(tmp_path / name, crystal(), independent_atoms(crystal())))
+    assert charge.density.shape == POINTS
+    assert charge.electrons == pytest.approx(crystal().numbers.sum(), rel=1e-4)
+    density = charge.projected_density(GRID)
     electrons = expected(crystal(), xray)
     wanted = expected(crystal(), potential.electron) * potential.POTENTIAL_CONSTANT
     # The digits of the files limit the agreement, and the elements' field at the Nyquist frequency.
     assert np.linalg.norm(density - electrons) < 1e-4 * np.linalg.norm(electrons)
-    assert np.linalg.norm(found.projected_potential(GRID) - wanted) < 1e-4 * np.linalg.norm(wanted)
+    assert np.linalg.norm(charge.projected_potential(GRID) - wanted) < 1e-4 * np.linalg.norm(wanted)
 
 
 def test_where_electrons_are_missing_the_potential_is_higher(tmp_path):
@@ -80,7 +80,7 @@ def test_core_and_valence_are_added(tmp_path):
 
 
 def test_a_coarse_grid_is_completed_by_the_atoms(tmp_path):
-    found = read_charge_density(
+    charge = read_charge_density(
         write_chgcar(tmp_path / "AECCAR", crystal(), independent_atoms(crystal()))
     )
     fine = Grid((120, 96), GRID.extent_angstrom)  # beyond the band limit of 40 × 54 points
@@ -88,7 +88,7 @@ def test_a_coarse_grid_is_completed_by_the_atoms(tmp_path):
     sums = potential.structure_sums(listed, fine, np)
     factors = potential.element_factors(listed.numbers, fine, "lobato", np, xray)
     electrons = potential.field(sums, factors, fine, np)
-    assert np.linalg.norm(found.projected_density(fine) - electrons) < 1e-3 * np.linalg.norm(
+    assert np.linalg.norm(charge.projected_density(fine) - electrons) < 1e-3 * np.linalg.norm(
         electrons
     )
 
@@ -161,12 +161,12 @@ def charged(charges, atoms=None):
 def test_patterns_of_a_density_of_independent_atoms_are_those_of_the_atoms(slices):
     atoms = crystal().repeat(REPEATS)
     wanted = namsa.simulate(atoms, **COARSE, **PROBES, **slices)
-    found = namsa.simulate(atoms, charge_density=charged(None), **COARSE, **PROBES, **slices)
+    bonded = namsa.simulate(atoms, charge_density=charged(None), **COARSE, **PROBES, **slices)
     moved = namsa.simulate(
         atoms, charge_density=charged([-1, 0.5, 0.5]), **COARSE, **PROBES, **slices
     )
     for name in ("cbed", "density", "projected_potential"):
-        one, other, third = (getattr(each, name) for each in (wanted, found, moved))
+        one, other, third = (getattr(sample, name) for sample in (wanted, bonded, moved))
         assert np.linalg.norm(other - one) < 1e-6 * np.linalg.norm(one)
         assert np.linalg.norm(third - one) > 1e-3 * np.linalg.norm(one)
 
@@ -246,11 +246,11 @@ def test_scatter_takes_the_density_too():
         if name != "semiangle_mrad":
             own[name] = value
     scattering = namsa.scatter(atoms, charge_density=given, max_angle_mrad=lens, **own)
-    found = scattering.simulate(semiangle_mrad=lens, **PROBES)
+    scattered = scattering.simulate(semiangle_mrad=lens, **PROBES)
     wanted = namsa.simulate(atoms, charge_density=given, **COARSE, **PROBES)
-    np.testing.assert_allclose(found.cbed, wanted.cbed, atol=1e-9 * wanted.cbed.max())
-    np.testing.assert_array_equal(found.density, wanted.density)
-    assert found.provenance["charge_density"] == wanted.provenance["charge_density"]
+    np.testing.assert_allclose(scattered.cbed, wanted.cbed, atol=1e-9 * wanted.cbed.max())
+    np.testing.assert_array_equal(scattered.density, wanted.density)
+    assert scattered.provenance["charge_density"] == wanted.provenance["charge_density"]
 
 
 @pytest.mark.parametrize(
@@ -284,13 +284,13 @@ def test_slices_that_follow_layers_have_the_bonds_of_their_layers():
     given = charged([-2.0, 1.0, 1.0], atoms)
     thick = atoms.repeat((2, 1, 4))
     thin = {"slice_thickness_angstrom": 0.15, "projection": "finite"}
-    found, wanted = (
+    computed, wanted = (
         namsa.simulate(thick, charge_density=given, **COARSE, **PROBES, **slices).cbed
         - namsa.simulate(thick, **COARSE, **PROBES, **slices).cbed
         for slices in ({}, thin)
     )
     # 0.025 if slices had what lies between their faces.
-    assert np.linalg.norm(found - wanted) < 0.015 * np.linalg.norm(wanted)
+    assert np.linalg.norm(computed - wanted) < 0.015 * np.linalg.norm(wanted)
 
 
 CONFIG = """
@@ -317,21 +317,21 @@ def test_the_command_line_simulates_files_of_a_density(tmp_path, monkeypatch, ca
     assert main([*both, "--dry-run"]) == 0
     assert main([*both, "--out", "a.h5"]) == 0
     assert main(["info", "a.h5"]) == 0
-    found = namsa.read_sample("a.h5")
-    assert found.provenance["charge_density"]["repeats"] == list(REPEATS)
-    assert found.provenance["source"] == core.name
+    sample = namsa.read_sample("a.h5")
+    assert sample.provenance["charge_density"]["repeats"] == list(REPEATS)
+    assert sample.provenance["source"] == core.name
     again = namsa.simulate(
         crystal().repeat(REPEATS),
         charge_density=charged([-2.0, 1.0, 1.0]),
         energy_ev=200e3,
         semiangle_mrad=12,
-        grid_shape=found.provenance["grid_shape"],
+        grid_shape=sample.provenance["grid_shape"],
         slice_thickness_angstrom=1.95,
-        positions_angstrom=found.provenance["positions_angstrom"],
+        positions_angstrom=sample.provenance["positions_angstrom"],
         detector=namsa.Detector(shape=(10, 12), pixel_mrad=5),
         accuracy=None,
     )
-    np.testing.assert_allclose(found.cbed, again.cbed, atol=1e-5 * again.cbed.max())
+    np.testing.assert_allclose(sample.cbed, again.cbed, atol=1e-5 * again.cbed.max())
     for wrong, message in (
         ([str(valence)], "all; of VASP give AECCAR0 and AECCAR2"),
         (

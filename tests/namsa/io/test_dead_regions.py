@@ -41,12 +41,12 @@ DEAD = {
 @pytest.mark.parametrize("kind", DEAD)
 def test_the_disk_is_that_without_the_dead_region(kind):
     dead, value = DEAD[kind]
-    found = namsa.inspect(with_value(dead, value), semiangle_mrad=20)
-    radius = found.calibration.quantities["disk_radius_pixels"]
+    inspection = namsa.inspect(with_value(dead, value), semiangle_mrad=20)
+    radius = inspection.calibration.quantities["disk_radius_pixels"]
     assert abs(radius.value - RADIUS) < 2 * radius.error < 0.5
-    centre = found.calibration.quantities["centre_pixels"]
+    centre = inspection.calibration.quantities["centre_pixels"]
     assert np.abs(np.subtract(centre.value, CENTRE)).max() < 0.15
-    assert any("taken as dead" in note for note in found.calibration.notes)
+    assert any("taken as dead" in note for note in inspection.calibration.notes)
 
 
 @pytest.mark.parametrize("kind", ["cross", "rows", "rows of the largest value"])

@@ -38,12 +38,12 @@ def test_what_is_read_is_what_was_written(tmp_path):
         "loose": sample(scan_shape=None),
     }
     assert hdf5.write_samples(tmp_path / "new" / "file.h5", written.items()) == 3
-    found = dict(sample_file.read_samples(tmp_path / "new" / "file.h5"))
-    assert list(found) == list(written)
+    samples = dict(sample_file.read_samples(tmp_path / "new" / "file.h5"))
+    assert list(samples) == list(written)
     for name, expected in written.items():
         for array in UNITS:
-            np.testing.assert_array_equal(getattr(found[name], array), getattr(expected, array))
-        assert found[name].provenance == expected.provenance
+            np.testing.assert_array_equal(getattr(samples[name], array), getattr(expected, array))
+        assert samples[name].provenance == expected.provenance
     for name, expected in ((None, written["a"]), ("b", written["b"])):
         one = sample_file.read_sample(tmp_path / "new" / "file.h5", name)
         np.testing.assert_array_equal(one.cbed, expected.cbed)
@@ -146,8 +146,8 @@ def test_many_positions_fit_into_the_provenance(tmp_path):
     )
     many = replace(many, cbed=np.ones((20_000, 1, 1), np.float32))
     hdf5.write_samples(tmp_path / "file.h5", [("a", many)])
-    ((_, found),) = sample_file.read_samples(tmp_path / "file.h5")
-    assert found.provenance == many.provenance
+    ((_, read_back),) = sample_file.read_samples(tmp_path / "file.h5")
+    assert read_back.provenance == many.provenance
 
 
 COPY = """

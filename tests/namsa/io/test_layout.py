@@ -138,10 +138,10 @@ def test_flyback_skipped_frames_and_masks_hold_for_every_format(tmp_path, name):
     with namsa.read(
         tmp_path / name, scan_shape=(3, 5), mask=tmp_path / "mask.npy", **raw
     ) as recording:
-        found = recording.read(slice(0, 3), slice(0, 5))
+        values = recording.read(slice(0, 3), slice(0, 5))
         expected = (stored[..., :3, 1:4].sum(axis=(2, 3), dtype=float) - stored[..., 1, 2]) / 8
-        np.testing.assert_allclose(found[..., 1, 2], expected, rtol=1e-6)
-        np.testing.assert_array_equal(found[..., mask == 0], stored[..., mask == 0])
+        np.testing.assert_allclose(values[..., 1, 2], expected, rtol=1e-6)
+        np.testing.assert_array_equal(values[..., mask == 0], stored[..., mask == 0])
         assert recording.bad_pixels == ((1, 2),)
     if name in ("a.npy", "a.h5", "a.npz", "a.dm4"):  # of four axes: the flyback alone says it
         np.testing.assert_array_equal(scan_of(tmp_path / name, flyback=1), stored[:, :4])
@@ -189,8 +189,8 @@ def test_the_caller_may_name_the_axes(tmp_path, order, axes):
     for data in (tmp_path / "a.npy", stored):
         np.testing.assert_array_equal(scan_of(data, axes=order), DATA)
     frames = np.moveaxis(DATA.reshape(12, 6, 8), 0, -1)
-    found = scan_of(np.ascontiguousarray(frames), axes="dy,dx,n", scan_shape=(3, 4))
-    np.testing.assert_array_equal(found, DATA)
+    values = scan_of(np.ascontiguousarray(frames), axes="dy,dx,n", scan_shape=(3, 4))
+    np.testing.assert_array_equal(values, DATA)
 
 
 @pytest.mark.parametrize("wrong", ["dy,dx", "sy,sx,dy,dy", "a,b,c,d", "n,dy,dx"])
@@ -211,8 +211,8 @@ def test_masks_are_arrays_pictures_and_datasets(tmp_path):
         file["entry/pixel_mask"], file["flatfield"] = mask, np.ones((6, 8))
     Image.fromarray((mask == 2).astype(np.uint8) * 255).save(tmp_path / "m.png")
     Image.fromarray((mask == 2).astype(np.uint8)).save(tmp_path / "m.tif")
-    for each in (mask, mask == 2, tmp_path / "m.h5", tmp_path / "m.png", str(tmp_path / "m.tif")):
-        assert namsa.read(DATA, mask=each).bad_pixels == ((2, 3),)
+    for given in (mask, mask == 2, tmp_path / "m.h5", tmp_path / "m.png", str(tmp_path / "m.tif")):
+        assert namsa.read(DATA, mask=given).bad_pixels == ((2, 3),)
     for wrong, message in (
         (np.zeros((8, 6)), r"shape \(8, 6\): give numbers of the detector's 6x8"),
         (mask == 0, "excludes 46 of 48 pixels.*invert it"),
@@ -262,7 +262,7 @@ def test_a_recording_closes_its_file_when_nothing_refers_to_it(tmp_path):
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     for name in ("a.mib", "a.h5"):
-        found = namsa.read(tmp_path / name, scan_shape=(3, 4)).read(slice(0, 1), slice(0, 4))
-        np.testing.assert_array_equal(found, DATA[:1])
+        first_row = namsa.read(tmp_path / name, scan_shape=(3, 4)).read(slice(0, 1), slice(0, 4))
+        np.testing.assert_array_equal(first_row, DATA[:1])
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -78,16 +78,16 @@ def test_a_place_is_filled_by_the_patterns_around_it():
 def test_a_survey_counts_only_what_was_recorded():
     values = scan().astype(np.float32)
     with namsa.read(values) as recording:
-        whole = survey(read_pieces(recording, lambda row: None), recording.shape)
+        of_complete = survey(read_pieces(recording, lambda row: None), recording.shape)
     damaged = values.copy()
     damaged[12, 7], damaged[3, 3, 4, 4] = 0, np.nan
     with namsa.read(damaged) as recording:
-        found = survey(read_pieces(recording, lambda row: None), recording.shape)
-    assert (found.recorded, found.losses.values) == (26 * 34 - 1, 1)
-    np.testing.assert_allclose(found.mean, whole.mean, rtol=0.01, atol=0.01)
-    np.testing.assert_allclose(found.variance, whole.variance, rtol=0.02, atol=0.02)
-    assert (found.extremes[1] == whole.extremes[1]).all()
-    assert found.whole
+        of_damaged = survey(read_pieces(recording, lambda row: None), recording.shape)
+    assert (of_damaged.recorded, of_damaged.losses.values) == (26 * 34 - 1, 1)
+    np.testing.assert_allclose(of_damaged.mean, of_complete.mean, rtol=0.01, atol=0.01)
+    np.testing.assert_allclose(of_damaged.variance, of_complete.variance, rtol=0.02, atol=0.02)
+    assert (of_damaged.extremes[1] == of_complete.extremes[1]).all()
+    assert of_damaged.whole
 
 
 def test_bad_pixels_become_the_mean_of_good_neighbours_in_any_part():

@@ -105,10 +105,10 @@ def one_probe_per_batch(monkeypatch):
 def test_patterns_in_a_file_have_the_bits_of_those_in_memory(tmp_path, changes, compression):
     expected = namsa.simulate(**arguments(**changes))
     to_file(tmp_path / "cell.h5", compression=compression, **changes)
-    found = namsa.read_sample(tmp_path / "cell.h5")
+    sample = namsa.read_sample(tmp_path / "cell.h5")
     for name in ("cbed", "density", "projected_potential"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    assert found.provenance == expected.provenance
+        np.testing.assert_array_equal(getattr(sample, name), getattr(expected, name))
+    assert sample.provenance == expected.provenance
     assert [path.name for path in tmp_path.iterdir()] == ["cell.h5"]
 
 
@@ -254,7 +254,7 @@ def test_a_stop_between_the_last_two_steps_keeps_the_complete_file(tmp_path, mon
         namsa.simulate(**arguments(), sink=stack, on_progress=interrupt_after(0))
     assert path.read_bytes() == complete
     to_file(path)
-    assert [each.name for each in tmp_path.iterdir()] == ["cell.h5"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["cell.h5"]
     with h5py.File(path) as file:
         np.testing.assert_array_equal(
             file["cell/cbed/data"][()].reshape(30, 24, 28), namsa.simulate(**arguments()).cbed

@@ -133,8 +133,8 @@ def test_it_holds_frequencies_that_the_scan_does_not_sample(underfocused):
     truth = potential_at(underfocused, image.phase_flipped)
     nyquist = 1 / (2 * STEP)
     beyond = []
-    for each in (image.phase_flipped, truth):
-        beyond.append(band(np.asarray(each), STEP / 3, 1.2 * nyquist))
+    for phase in (image.phase_flipped, truth):
+        beyond.append(band(np.asarray(phase), STEP / 3, 1.2 * nyquist))
     assert correlation(*beyond) > 0.45
     # The same of an image without shifts, interpolated: nothing is in common.
     total = patterns(underfocused).sum(axis=(2, 3))

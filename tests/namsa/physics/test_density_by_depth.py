@@ -93,8 +93,8 @@ def stored() -> namsa.Sample:
         target={"at": "scan", "depth_bins": 4},
     )
     entries = build_entries(settings, [silver, gold])
-    found = {(entry.kind, entry.partner, entry.skipped) for entry in entries}
-    assert found == {("stack", "Ag", None), ("stack", "Au", None)}
+    kinds = {(entry.kind, entry.partner, entry.skipped) for entry in entries}
+    assert kinds == {("stack", "Ag", None), ("stack", "Au", None)}
     material = replace(silver, partner=gold)
     entry = next(entry for entry in entries if entry.material == "Ag")
     workload = count_workload(settings, material, entry)

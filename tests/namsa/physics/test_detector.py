@@ -38,8 +38,8 @@ def test_a_beam_on_the_axis_lands_in_the_middle():
     pattern[0, 60, 48] = 1  # the zero frequency
     cameras = (Detector(shape=shape, pixel_mrad=3.0) for shape in ((5, 7), (4, 6)))
     odd, even = (
-        detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, each))[0]
-        for each in cameras
+        detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, camera))[0]
+        for camera in cameras
     )
     assert odd[2, 3] == pytest.approx(1)
     np.testing.assert_allclose(even[1:3, 2:4], 0.25)

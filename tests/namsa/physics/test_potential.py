@@ -158,11 +158,11 @@ def test_a_transmission_of_finer_pixels_has_the_frequencies_of_the_waves_alone()
     fine = grid.refined(heaviest=10)
     assert (fine.shape, grid.refined(heaviest=80).shape) == ((90, 120), (120, 160))
     volts = np.random.default_rng(0).uniform(0, 300, fine.shape)
-    found = potential.transmission(volts, 1e-2, grid.antialias(), np.complex128)
+    transmission = potential.transmission(volts, 1e-2, grid.antialias(), np.complex128)
     spectrum = np.fft.fft2(np.exp(1j * 1e-2 * volts)) / volts.size
     rows, columns = (np.fft.fftfreq(n, 1 / n).astype(int) for n in grid.shape)
     wanted = spectrum[rows[:, None], columns] * grid.antialias()
-    np.testing.assert_allclose(np.fft.fft2(found) / found.size, wanted, atol=1e-12)
+    np.testing.assert_allclose(np.fft.fft2(transmission) / transmission.size, wanted, atol=1e-12)
 
 
 # ---- Slices and grids

@@ -27,11 +27,11 @@ def point(shape=(41, 33)):
 
 
 def blurred(pattern, thickness, plasmons=SILICON, response=None):
-    found = pattern.copy()
+    values = pattern.copy()
     blurring = pattern_filter(pattern.shape[1:], PIXEL, ENERGY, thickness, plasmons, response)
     if blurring:
-        blurring.apply(found)
-    return found
+        blurring.apply(values)
+    return values
 
 
 def test_the_characteristic_angle_is_egertons():
@@ -60,7 +60,7 @@ def test_one_plasmon_scatters_by_the_lorentzian():
     rest is unscattered.
     """
     thin = 1.4  # Å; t/λ = 1e-3
-    found = blurred(point(), thin)[0]
+    image = blurred(point(), thin)[0]
     inner = plasmon_scattering.characteristic_angle(ENERGY, 16.7)
     outer = 12e-3
     density = 1 / (np.pi * np.log1p((outer / inner) ** 2))
@@ -69,17 +69,17 @@ def test_one_plasmon_scatters_by_the_lorentzian():
             (n + np.array([-0.5, 0.5])) * size * 1e-3
             for n, size in zip((dy, dx), PIXEL, strict=True)
         )
-        part, _ = integrate.dblquad(lambda b, a: density / (a**2 + b**2 + inner**2), *y, *x)
-        assert found[20 + dy, 16 + dx] == pytest.approx(1e-3 * part, rel=2e-3)
-    y, x = np.indices(found.shape) - np.array([20, 16])[:, None, None]
+        share, _ = integrate.dblquad(lambda b, a: density / (a**2 + b**2 + inner**2), *y, *x)
+        assert image[20 + dy, 16 + dx] == pytest.approx(1e-3 * share, rel=2e-3)
+    y, x = np.indices(image.shape) - np.array([20, 16])[:, None, None]
     beyond = np.hypot((np.abs(y) - 0.5) * PIXEL[0], (np.abs(x) - 0.5) * PIXEL[1]) > 14
-    assert np.abs(found[beyond]).max() < 1e-8  # no plasmon beyond the critical angle
+    assert np.abs(image[beyond]).max() < 1e-8  # no plasmon beyond the critical angle
 
 
 @pytest.mark.parametrize("thickness", [200, 1400, 4000])
 def test_the_sum_is_conserved_and_the_unscattered_part_falls_as_poissons(thickness):
-    found = blurred(point((161, 141)), thickness)
-    assert found.sum() == pytest.approx(1, abs=2e-3 if thickness > 2000 else 1e-5)
+    image = blurred(point((161, 141)), thickness)
+    assert image.sum() == pytest.approx(1, abs=2e-3 if thickness > 2000 else 1e-5)
     single = plasmon_scattering.single_scattering(SILICON, ENERGY, PIXEL, (80, 70))
     assert single.sum() == pytest.approx(1)
     orders = thickness / SILICON.mean_free_path_angstrom
@@ -92,15 +92,15 @@ def test_the_sum_is_conserved_and_the_unscattered_part_falls_as_poissons(thickne
     for order in range(1, 16):
         power = fftconvolve(power, single, mode="same")
         total += np.exp(-orders) * orders**order / np.prod(np.arange(1.0, order + 1)) * power
-    np.testing.assert_allclose(found[0], total, atol=2e-6)
+    np.testing.assert_allclose(image[0], total, atol=2e-6)
 
 
 def test_what_leaves_the_detector_is_lost_and_nothing_comes_in_from_the_other_side():
     pattern = np.zeros((1, 20, 24))
     pattern[0, 0, 12] = 1
-    found = blurred(pattern, 1400)[0]
-    assert 0.5 < found.sum() < 0.99
-    assert found[-1].max() < 1e-7
+    image = blurred(pattern, 1400)[0]
+    assert 0.5 < image.sum() < 0.99
+    assert image[-1].max() < 1e-7
 
 
 def test_the_critical_angle_is_that_of_the_bethe_ridge_by_default():
@@ -124,8 +124,8 @@ def test_a_measured_modulation_transfer_is_what_pixels_pass_to_each_other(tmp_pa
     sigma = 0.6
     gauss = np.exp(-2 * (np.pi * sigma * frequency) ** 2)
     path = mtf_of(tmp_path, zip(frequency, np.sinc(frequency) * gauss, strict=True))
-    found = blurred(point(), 0.0, None, namsa.Response(mtf_file=path))[0]
-    assert found.sum() == pytest.approx(1, abs=1e-4)
+    image = blurred(point(), 0.0, None, namsa.Response(mtf_file=path))[0]
+    assert image.sum() == pytest.approx(1, abs=1e-4)
 
     def passed(
         n,
@@ -134,7 +134,7 @@ def test_a_measured_modulation_transfer_is_what_pixels_pass_to_each_other(tmp_pa
         return integrate.quad(lambda u: (1 - abs(u)) * normal(u), -1, 1, points=[0])[0]
 
     for dy, dx in ((0, 0), (1, 0), (0, 2), (1, 1), (-2, 1)):
-        assert found[20 + dy, 16 + dx] == pytest.approx(passed(dy) * passed(dx), abs=5e-4)
+        assert image[20 + dy, 16 + dx] == pytest.approx(passed(dy) * passed(dx), abs=5e-4)
 
 
 def test_an_ideal_modulation_transfer_changes_nothing(tmp_path):

@@ -161,10 +161,10 @@ def test_a_dataset_says_how_far_some_of_its_samples_are_from_finer_ones(
             in capsys.readouterr().err
         )
     written = Path("data/convergence.json").read_text()
-    found = json.loads(written)["samples"]
-    assert {name.split("-")[0] for name in found} == {"C", "Cu", "Au"}
-    gold = found["Au-225-cF4-001-30A"]
-    assert gold["error"] > 0.02 > found["C-227-cF8-001-20A"]["error"]
+    samples = json.loads(written)["samples"]
+    assert {name.split("-")[0] for name in samples} == {"C", "Cu", "Au"}
+    gold = samples["Au-225-cF4-001-30A"]
+    assert gold["error"] > 0.02 > samples["C-227-cF8-001-20A"]["error"]
     assert gold["reference_pixel_angstrom"] == pytest.approx(gold["pixel_angstrom"] / 3)
     assert gold["problem"] is not None
     # Nothing is missing, and nothing is checked again: files of older versions are read.
@@ -182,7 +182,7 @@ def test_a_dataset_says_how_far_some_of_its_samples_are_from_finer_ones(
 def test_slices_that_follow_the_layers_make_no_ring():
     """ZnO [100], 300 kV: 2 Å slices beat with layers 1.625 Å apart, with a period of about 9 Å."""
     atoms = ZINC_OXIDE * (2, 2, 18)
-    found = {}
+    signals = {}
     for thickness in (None, 2.0):
         sample = namsa.simulate(
             atoms,
@@ -193,10 +193,10 @@ def test_slices_that_follow_the_layers_make_no_ring():
             slice_thickness_angstrom=thickness,
             accuracy=None,
         )
-        found[thickness] = float(sample.annular(65, 99).mean())
+        signals[thickness] = float(sample.annular(65, 99).mean())
         assert sample.provenance["slices"] == (36 if thickness is None else 30)
-    assert found[None] < 3e-4
-    assert found[2.0] > 10 * found[None]
+    assert signals[None] < 3e-4
+    assert signals[2.0] > 10 * signals[None]
 
 
 def test_atoms_stay_in_their_slices_when_they_are_displaced():
@@ -223,13 +223,13 @@ def test_given_pixels_are_judged():
         )
     assert any("leave grid_shape" in text for text in sample.provenance["warnings"])
     beam = {"energy_ev": 300e3, "semiangle_mrad": 21.4, "detector": Detector(max_angle_mrad=37)}
-    found = namsa.check_convergence(
+    convergence = namsa.check_convergence(
         gold, **beam, grid_shape=(56, 56), slice_thickness_angstrom=2.039
     )
-    assert found.error > 0.1
-    assert found.lost > 0.1 > found.lost_in_reference
-    assert "relative error of" in found.problem
-    assert found.advice < 0.07
+    assert convergence.error > 0.1
+    assert convergence.lost > 0.1 > convergence.lost_in_reference
+    assert "relative error of" in convergence.problem
+    assert convergence.advice < 0.07
 
 
 def test_the_check_tells_the_statistical_error_of_thermal_configurations():
@@ -300,12 +300,12 @@ def test_automatic_settings_are_the_default_of_each_other():
 def test_a_grid_so_coarse_that_its_reference_leaves_rings_dark_is_judged_by_the_others():
     """Pixels of 0.6 Å hold 14 mrad, and those of the reference 28."""
     aluminium = bulk("Al", cubic=True).repeat((3, 3, 1))
-    found = namsa.check_convergence(
+    convergence = namsa.check_convergence(
         aluminium, energy_ev=200e3, semiangle_mrad=10.0, grid_shape=(20, 21)
     )
-    assert found.reach_mrad > 40
-    assert 0 < len(found.rings) < 5
-    for ring in found.rings:
+    assert convergence.reach_mrad > 40
+    assert 0 < len(convergence.rings) < 5
+    for ring in convergence.rings:
         assert np.isfinite(ring.error)
 
 

@@ -24,9 +24,9 @@ def planned(atoms, **changed):
 def true_errors(slicing, probes, times=5):
     """Against pixels a fifth as large and every layer in a slice of its own."""
     tried = trial.Trial(slicing, probes, slicing.required.reach_mrad)
-    found = tried.patterns(slicing.grid, slicing.plan)
+    patterns = tried.patterns(slicing.grid, slicing.plan)
     finest = trial.finer_grid(slicing.grid, times)
-    return errors_of(found, tried.patterns(finest, slicing.finer_plan(50)))
+    return errors_of(patterns, tried.patterns(finest, slicing.finer_plan(50)))
 
 
 def test_a_choice_that_does_not_hold_is_made_smaller_until_it_does(monkeypatch):

@@ -209,15 +209,15 @@ def test_the_stack_is_a_view_of_the_patterns_along_the_scan(sample):
 
 def test_xarray_has_coordinates_and_units(sample):
     pytest.importorskip("xarray")
-    found = sample.to_xarray()
-    assert found.cbed.dims == ("y", "x", "ky", "kx")
+    dataset = sample.to_xarray()
+    assert dataset.cbed.dims == ("y", "x", "ky", "kx")
     assert (
-        found.cbed.sel(y=4.05 / 2, x=8.1 / 3, method="nearest").values.tolist()
+        dataset.cbed.sel(y=4.05 / 2, x=8.1 / 3, method="nearest").values.tolist()
         == sample.stack[1, 1].tolist()
     )
-    assert (found.x.units, found.kx.units, found.density.units) == ("Å", "mrad", "e/Å²")
-    assert found.density.dims == ("density_y", "density_x")
-    assert float(found.kx[sample.stack.shape[3] // 2]) == pytest.approx(0)
+    assert (dataset.x.units, dataset.kx.units, dataset.density.units) == ("Å", "mrad", "e/Å²")
+    assert dataset.density.dims == ("density_y", "density_x")
+    assert float(dataset.kx[sample.stack.shape[3] // 2]) == pytest.approx(0)
 
 
 def test_hyperspy_gets_calibrated_axes(sample, monkeypatch):

@@ -39,9 +39,9 @@ def sample():
 def test_a_file_is_described_by_its_arrays(tmp_path, sample):
     path = tmp_path / "file.h5"
     hdf5.write_samples(path, [("a", sample), ("b", sample)])
-    found = describe_file(path)
-    assert (found.samples, found.ids) == (2, ["a", "b"])
-    cbed = found.as_json()["contents"][0]["arrays"]["cbed"]
+    described = describe_file(path)
+    assert (described.samples, described.ids) == (2, ["a", "b"])
+    cbed = described.as_json()["contents"][0]["arrays"]["cbed"]
     assert (cbed["shape"], cbed["dtype"], cbed["units"]) == (
         [2, 3, 10, 12],
         "float32",
@@ -88,17 +88,17 @@ def test_a_dataset_is_described_by_its_manifest_and_first_sample(
 
     fake_samples.produce(tmp_path, limit=5, simulate=simulated)
     assert main(["info", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["entries"], found["samples"], found["shards"]) == (12, 5, 1)
-    assert found["splits"]["train"] == 5
-    assert found["first"]["arrays"]["cbed"]["dtype"] == "float16"
+    info = json.loads(capsys.readouterr().out)
+    assert (info["entries"], info["samples"], info["shards"]) == (12, 5, 1)
+    assert info["splits"]["train"] == 5
+    assert info["first"]["arrays"]["cbed"]["dtype"] == "float16"
     assert main(["info", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "samples          5 of 12 in the manifest" in text
     assert "by split         5/0/0 (train/dev/test)" in text
     assert main(["info", str(tmp_path), "--ids"]) == 0
     ids = capsys.readouterr().out.splitlines()
-    assert (len(ids), ids[0]) == (5, found["first"]["id"])
+    assert (len(ids), ids[0]) == (5, info["first"]["id"])
     assert main(["info", str(tmp_path), "--ids", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == ids
     assert "cbed: 2 × 3 × 10 × 12 float16" in text
@@ -117,9 +117,9 @@ def test_what_could_not_be_made_is_counted_and_listed(tmp_path, fake_materials, 
 
     fake_samples.produce(tmp_path, simulate=nothing_works)
     assert main(["info", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["failed"] == len(found["failures"]) == 12
-    assert found["failures"]["Fe-bcc-001-20A"] == "no Fe along (0, 0, 1)"
+    info = json.loads(capsys.readouterr().out)
+    assert info["failed"] == len(info["failures"]) == 12
+    assert info["failures"]["Fe-bcc-001-20A"] == "no Fe along (0, 0, 1)"
     lines = info_text.describe(describe_dataset(tmp_path)).splitlines()
     listed = []
     for line in lines:

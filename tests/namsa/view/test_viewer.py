@@ -307,10 +307,10 @@ def test_a_rectangle_on_the_map_has_the_mean_pattern_of_its_positions():
     for name in ("meanPattern", "drawRegion"):
         start = script.index(f"function {name}(")
         functions.append(script[start : script.index("\n}\n", start) + 3])
-    found = subprocess.run(
+    done = subprocess.run(
         ["node", "-e", "".join(functions) + REGION], capture_output=True, text=True, check=True
     )
-    assert json.loads(found.stdout) == {
+    assert json.loads(done.stdout) == {
         "indices": [0, 1],
         "mean": [(1 + 2 * 3) / 2, (2 + 2 * 4) / 2],  # each has a power of two
         "empty": None,

@@ -237,8 +237,8 @@ def test_members_that_overlap_are_refused(model):
     with zipfile.ZipFile(model / "weights.npz", "w") as file:
         for name in "abc":
             file.writestr(f"{name}.npy", content)
-        for each in file.infolist():
-            each.header_offset = 0
+        for member in file.infolist():
+            member.header_offset = 0
     with pytest.raises(checkpoint.BROKEN):
         checkpoint.read(model / "weights.npz")
 

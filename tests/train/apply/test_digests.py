@@ -165,10 +165,10 @@ def check_flips(path, read, values):
         except (InputError, WorkError):
             refused += 1
         else:
-            found = values()
+            loaded = values()
             for key in expected:
                 if key != DIGEST:
-                    assert found.get(key) == expected[key]
+                    assert loaded.get(key) == expected[key]
     path.write_bytes(whole)
     read()
     return refused

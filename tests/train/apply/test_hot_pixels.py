@@ -21,8 +21,8 @@ def test_the_axis_is_found_without_hot_pixels_which_are_named(places):
     expected = optic_axis(scan, pattern, notes.append)
     for place in places:
         pattern[place] = 65535
-    found = optic_axis(scan, without_hot_pixels(scan, pattern, notes.append), notes.append)
-    assert found == pytest.approx(expected, abs=0.1)
+    axis = optic_axis(scan, without_hot_pixels(scan, pattern, notes.append), notes.append)
+    assert axis == pytest.approx(expected, abs=0.1)
     for place in places:
         assert str(place) in notes[1]
     assert "namsa inspect" in notes[1]

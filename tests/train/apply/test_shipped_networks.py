@@ -137,14 +137,17 @@ def test_shipped_networks_give_the_same_under_both_backends(tmp_path):
             | {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         )
     assert [job.wait() for job in jobs.values()] == [0, 0]
-    with np.load(tmp_path / "tensorflow.npz") as expected, np.load(tmp_path / "jax.npz") as found:
+    with (
+        np.load(tmp_path / "tensorflow.npz") as expected,
+        np.load(tmp_path / "jax.npz") as under_jax,
+    ):
         answers = []
         for key in expected.files:
             if not key.endswith("/seconds"):
                 answers.append(key)
         assert {key.partition("/")[0] for key in answers} == MODELS.keys()
         for key in answers:
-            error = np.abs(found[key] - expected[key]).max() / np.abs(expected[key]).max()
+            error = np.abs(under_jax[key] - expected[key]).max() / np.abs(expected[key]).max()
             # The network predicts the logarithm of the error, of which the variance is the square.
             assert error <= (4e-5 if key.endswith("/variance") else 1e-5), f"{key}: {error:.1e}"
 
@@ -163,7 +166,9 @@ def ideal(model):
     """
     experiment = model.experiment
     scan = experiment.scan.model_copy(update={"shape": model.conditions.scan_shape})
-    thickness = min(experiment.specimen.thickness_angstrom, key=lambda each: abs(each - THICKNESS))
+    thickness = min(
+        experiment.specimen.thickness_angstrom, key=lambda listed: abs(listed - THICKNESS)
+    )
     # the listed one is that which samples are cut from
     if "thickness_angstrom" in experiment.varied_quantities():
         thickness = THICKNESS

@@ -57,7 +57,7 @@ def ranks(tmp_path, monkeypatch, capsys):
             }
             for name, value in names.items():
                 monkeypatch.setenv(f"HOROVOD_{name}", str(value))
-            found = (
+            replies = (
                 HEALTHY
                 | {doctor._CUPY: cupy(f"0004:0{rank % 2}:00.0")}
                 | (answers or {}).get(rank, {})
@@ -65,7 +65,7 @@ def ranks(tmp_path, monkeypatch, capsys):
             monkeypatch.setattr(
                 doctor,
                 "probe",
-                lambda code, timeout_s, found=found: doctor.Probe(found[code], "gone"),
+                lambda code, timeout_s, replies=replies: doctor.Probe(replies[code], "gone"),
             )
             changes = [f"data.directory={tmp_path / node}", *(overrides or {}).get(rank, [])]
             words = []

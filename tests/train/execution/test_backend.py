@@ -87,7 +87,7 @@ def test_tensorflow_is_imported_without_notes_that_mean_nothing(tmp_path, level,
 @pytest.mark.slow
 def test_channels_first_in_float16_is_channels_last_in_another_order() -> None:
     patterns = np.random.default_rng(3).random((2, 6, 16, 24), np.float32)
-    found = []
+    outputs = []
     sizes = {"growth": 8, "first_filters": 8, "kernel": 3, "dropout": 0.0}
     for data_format, axes in (("channels_first", (0, 1, 2, 3)), ("channels_last", (0, 2, 3, 1))):
         keras.utils.clear_session()
@@ -109,8 +109,8 @@ def test_channels_first_in_float16_is_channels_last_in_another_order() -> None:
             return y, tape.gradient(loss, [weight.value for weight in network.trainable_variables])
 
         y, gradients = differentiated(tf.constant(patterns.transpose(axes)))
-        found.append([np.squeeze(y), *gradients])
-    for first, last in zip(*found, strict=True):
+        outputs.append([np.squeeze(y), *gradients])
+    for first, last in zip(*outputs, strict=True):
         np.testing.assert_allclose(first, last, atol=0.02 * np.abs(last).max())
 
 

@@ -148,12 +148,12 @@ class TestJaxIsAsTensorFlow:
         words = quickstart(folder, "quick_tf")
         without = os.environ | {"TF_ENABLE_ONEDNN_OPTS": "0"}
         subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, env=without, check=True)
-        found, expected = (
+        losses, expected = (
             [row["loss"] for row in numbers(folder / run)] for run in ("quick_jax", "quick_tf")
         )
-        assert len(found) == STEPS
-        assert found[0] == pytest.approx(expected[0], rel=1e-6)
-        assert found == pytest.approx(expected, rel=1e-3)
+        assert len(losses) == STEPS
+        assert losses[0] == pytest.approx(expected[0], rel=1e-6)
+        assert losses == pytest.approx(expected, rel=1e-3)
 
     def test_a_job_that_stopped_goes_on_to_the_same_bits(self, folder):
         assert differences(folder / "jax_then_jax", folder / "jax") == []
@@ -166,7 +166,7 @@ class TestJaxIsAsTensorFlow:
         scores = []
         for run in ("jax", "tf"):
             scores.append(json.loads((folder / run / "evaluation.json").read_text()))
-        for row, expected in zip(*(each["samples"] for each in scores), strict=True):
+        for row, expected in zip(*(evaluation["samples"] for evaluation in scores), strict=True):
             for name in ("huber", "mae", "ssim", "pearson"):
                 assert row[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-6)
         versions = scores[0]["run"]["versions"]
@@ -177,8 +177,8 @@ class TestJaxIsAsTensorFlow:
         assert command(of_scan("reconstruct", scan, folder / "tf.h5")) == 0
         expected = read_images(folder / "tf.h5")[0].image
         for name in ("jax.h5", "jax_live.h5"):
-            found = read_images(folder / name)[0].image
-            np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+            density = read_images(folder / name)[0].image
+            np.testing.assert_allclose(density, expected, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.slow

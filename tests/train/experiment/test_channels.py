@@ -125,17 +125,17 @@ def test_averages_of_a_batch_are_products_with_the_patterns(kind, guess, data_fo
         fractions = in_a_row(stored[index].astype(np.float32) / 1000)
         averages = fractions if channels.averages is None else fractions @ channels.averages
         if data_format == "channels_first":
-            found = np.moveaxis(x[index], 0, -1)
+            values = np.moveaxis(x[index], 0, -1)
         else:
-            found = x[index].numpy()
+            values = x[index].numpy()
         count = averages.shape[-1]
         np.testing.assert_allclose(
-            found[..., :count], 1.5 * np.sqrt(192 * averages), rtol=2e-4, atol=1e-4
+            values[..., :count], 1.5 * np.sqrt(192 * averages), rtol=2e-4, atol=1e-4
         )
         np.testing.assert_allclose(
-            found, to_channels(fractions, channels, 0.5, 1.5), rtol=2e-4, atol=1e-4
+            values, to_channels(fractions, channels, 0.5, 1.5), rtol=2e-4, atol=1e-4
         )
-        assert np.isfinite(found).all()
+        assert np.isfinite(values).all()
     assert y.shape == ((2, 1, *scan) if data_format == "channels_first" else (2, *scan, 1))
 
 

@@ -137,13 +137,13 @@ def test_a_place_is_not_compared(config, change):
 
 
 def test_the_samples_are_compared_by_their_list_and_their_values(config):
-    before = {"list": "ab", "values": "cd", "trained_on": 8}
-    stored = continuation.configuration_of(load(config)) | {"samples": before}
+    samples = {"list": "ab", "values": "cd", "trained_on": 8}
+    stored = continuation.configuration_of(load(config)) | {"samples": samples}
     for key, effect in (("list", Effect.REFUSED), ("values", Effect.REFUSED)):
-        (found,) = continuation.compare(stored, load(config), before | {key: "ef"})
-        assert continuation.effect_of(found.key) is effect
-    (found,) = continuation.compare(stored, load(config), before | {"trained_on": 9})
-    reported, _ = continuation.check(config.parent, [found])
+        (difference,) = continuation.compare(stored, load(config), samples | {key: "ef"})
+        assert continuation.effect_of(difference.key) is effect
+    (difference,) = continuation.compare(stored, load(config), samples | {"trained_on": 9})
+    reported, _ = continuation.check(config.parent, [difference])
     assert str(*reported) == "samples.trained_on: was 8, is 9"
     assert continuation.compare(stored, load(config), None) == []  # before they are shared out
 
@@ -153,5 +153,5 @@ def test_a_key_of_a_later_version_counts_as_its_default(config):
     del stored["training"]["loss"]["relative"]
     assert continuation.compare(stored, load(config), None) == []
     changed = load(config, ["training.loss.relative=true"])
-    (found,) = continuation.compare(stored, changed, None)
-    assert str(found) == "training.loss.relative: was (none), is true"
+    (difference,) = continuation.compare(stored, changed, None)
+    assert str(difference) == "training.loss.relative: was (none), is true"

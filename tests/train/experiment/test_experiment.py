@@ -381,7 +381,7 @@ def test_what_fits_is_loaded(of_patterns, job):
 
 @pytest.mark.filterwarnings("ignore:--set .* replaces the section:namsa.SimulationWarning")
 @pytest.mark.parametrize(
-    ("job", "override", "message"), [(job, *each) for job in WRONG for each in WRONG[job]]
+    ("job", "override", "message"), [(job, *case) for job in WRONG for case in WRONG[job]]
 )
 def test_what_does_not_fit_is_named(of_patterns, job, override, message):
     with pytest.raises(InputError, match=message):

@@ -96,7 +96,7 @@ def test_augmented_batches_are_symmetries_of_the_sample():
         mirrored = [
             replace(record, cbed=x.reshape(record.cbed.shape), density=y) for x, y in turned
         ]
-        expected = [normalise(each, job.training.inputs) for each in mirrored]
+        expected = [normalise(variant, job.training.inputs) for variant in mirrored]
     drawn = set()
     for epoch in range(16):
         ((x, y),) = batches(data, entries, job, epoch)

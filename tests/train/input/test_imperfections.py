@@ -197,8 +197,8 @@ def test_a_quantity_is_present_with_the_probability_given_independently_of_the_o
     np.testing.assert_allclose(present.mean(0), 0.3, atol=0.06)
     np.testing.assert_allclose(np.corrcoef(present.T), np.eye(3), atol=0.12)
     for (drawn, always), there in zip(pairs, present, strict=True):
-        for name, found in zip(ranges, there, strict=True):
-            assert not found or getattr(drawn, name) == getattr(always, name)
+        for name, is_present in zip(ranges, there, strict=True):
+            assert not is_present or getattr(drawn, name) == getattr(always, name)
     for drawn, always in pairs:
         assert drawn.scan_order == always.scan_order
 
@@ -215,13 +215,13 @@ def test_plasmons_are_those_of_a_simulation(patterns):
 
 
 def test_the_brightest_pixel_loses_the_fraction_and_dark_ones_nothing(patterns):
-    found = apply(patterns, Drawn(counting_loss=0.2), GEOMETRY)
+    recorded = apply(patterns, Drawn(counting_loss=0.2), GEOMETRY)
     perfect = apply(patterns, Drawn(), GEOMETRY)
-    lost = 1 - found / np.maximum(perfect, 1e-30)
+    lost = 1 - recorded / np.maximum(perfect, 1e-30)
     assert lost.ravel()[perfect.argmax()] == pytest.approx(0.2, rel=1e-4)
     dark = (perfect < 1e-3 * perfect.max()) & (perfect > 1e-8)
     assert lost[dark].max() < 3e-4
-    assert (found <= perfect).all()
+    assert (recorded <= perfect).all()
 
 
 def test_what_is_drawn_for_other_quantities_does_not_change_with_the_later_ones():

@@ -149,9 +149,9 @@ def test_a_batch_holds_its_samples_in_the_order_of_the_layout(
             else:
                 expected = expected.reshape(*SCAN, PIXELS)
             expected = np.moveaxis(expected, 0, -1) if layout == "detector" else expected
-        found = np.moveaxis(x[index], 0, -1) if first else x[index].numpy()
-        np.testing.assert_allclose(found[..., : expected.shape[-1]], expected, rtol=1e-6)
-        assert found.shape[-1] == expected.shape[-1] + 2 * coordinates
+        values = np.moveaxis(x[index], 0, -1) if first else x[index].numpy()
+        np.testing.assert_allclose(values[..., : expected.shape[-1]], expected, rtol=1e-6)
+        assert values.shape[-1] == expected.shape[-1] + 2 * coordinates
         # TensorFlow multiplies by a constant's inverse.
         np.testing.assert_allclose(np.squeeze(y[index]), record.density / np.float32(3), rtol=3e-7)
         for batched, alone in zip(

@@ -80,10 +80,10 @@ def test_shares_cover_an_epoch_once_in_an_order_of_its_own():
 def test_fewer_samples_are_among_more_in_their_order():
     _, entries = dataset(12)
     chosen = [limit(entries, count) for count in (3, 6, 12, None)]
-    assert [len(each) for each in chosen] == [3, 6, 12, 12]
+    assert [len(subset) for subset in chosen] == [3, 6, 12, 12]
     assert {entry.id for entry in chosen[0]} < {entry.id for entry in chosen[1]}
-    for each in chosen:
-        assert each == [entry for entry in entries if entry in each]
+    for subset in chosen:
+        assert subset == [entry for entry in entries if entry in subset]
     assert chosen[0] == limit(entries[::-1], 3)[::-1]  # whatever the order of the list
     assert chosen[1] not in (entries[:6], entries[6:])
 

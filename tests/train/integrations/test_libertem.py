@@ -58,20 +58,20 @@ def test_the_density_is_that_of_reconstruct_and_grows(context, counts, beam):
     assert 0 < known[len(known) // 2] < 52
     for name in ("density", "uncertainty"):
         np.testing.assert_array_equal(result.buffers[0][name].data, getattr(expected, name))
-    found = udf.reconstruction
-    np.testing.assert_array_equal(found.bright_field, expected.bright_field)
-    np.testing.assert_allclose(found.mean_pattern, expected.mean_pattern)
-    assert found.notes[1:] == expected.notes[1:]
-    assert found.provenance["lost_patterns"] == [[20, 7]]
+    reconstruction = udf.reconstruction
+    np.testing.assert_array_equal(reconstruction.bright_field, expected.bright_field)
+    np.testing.assert_allclose(reconstruction.mean_pattern, expected.mean_pattern)
+    assert reconstruction.notes[1:] == expected.notes[1:]
+    assert reconstruction.provenance["lost_patterns"] == [[20, 7]]
 
 
 def test_threads_give_the_same(counts):
     with lt.Context.make_with("threads", cpus=2) as context:
         dataset = load(context, counts)
         udf = DensityUDF.of(context, dataset, NETWORK, KNOWN)
-        found = context.run_udf(dataset=dataset, udf=udf)
+        result = context.run_udf(dataset=dataset, udf=udf)
     np.testing.assert_array_equal(
-        found["density"].data, train.reconstruct(counts, NETWORK, KNOWN).density
+        result["density"].data, train.reconstruct(counts, NETWORK, KNOWN).density
     )
 
 

@@ -36,8 +36,8 @@ def window(tmp_path_factory):
 
 @pytest.fixture
 def plugin(window):
-    (found,) = [each["plugin"] for each in window.loaded_plugins if each["id"] == "namsa"]
-    return found
+    (namsa_plugin,) = [entry["plugin"] for entry in window.loaded_plugins if entry["id"] == "namsa"]
+    return namsa_plugin
 
 
 @pytest.fixture(scope="module")

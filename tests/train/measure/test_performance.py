@@ -177,4 +177,7 @@ def test_energy_is_that_of_the_meters_there_are(tmp_path, monkeypatch):
         flop=1, batch_size=1, energy=iter([Energy(5.0, 1.0), Energy(25.0, 4.0)]).__next__
     )
     rows = [account.add(row(1.0)) for _ in range(2)]  # that of the GPU has a column of its own
-    assert [(each["energy_j"], each["energy_gpu_j"]) for each in rows] == [(6.0, 5.0), (23.0, 20.0)]
+    assert [(values["energy_j"], values["energy_gpu_j"]) for values in rows] == [
+        (6.0, 5.0),
+        (23.0, 20.0),
+    ]

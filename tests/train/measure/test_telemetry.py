@@ -106,7 +106,7 @@ def test_an_epochs_line_weighs_rates_by_time():
         rows, 1, "huber"
     )
     assert epoch_line(rows, 1, "huber").count("\n") == 0
-    local = [each | {"sync_s": 0.5} for each in rows]
+    local = [values | {"sync_s": 0.5} for values in rows]
     assert "(38% waiting for data, 12% for ranks, 25% to synchronise)" in epoch_line(
         local, 1, "huber"
     )

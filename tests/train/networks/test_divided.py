@@ -135,17 +135,17 @@ def test_outputs_statistics_and_gradients_are_those_of_the_whole_sample(name, fl
         if split and has_grid:
             outputs = split.unstack(outputs)
             copies = 1
-        for each in tf.split(outputs, copies, 0):  # without a grid, the same on all ranks
+        for output in tf.split(outputs, copies, 0):  # without a grid, the same on all ranks
             results.append(
                 [
-                    each,
+                    output,
                     *gradients,
                     *(variable.numpy() for variable in model.non_trainable_variables),
                 ]
             )
     assert paths[0] == paths[1]
-    for each in results[1:]:
-        for one, other in zip(each, results[0], strict=True):
+    for result in results[1:]:
+        for one, other in zip(result, results[0], strict=True):
             np.testing.assert_allclose(one, other, atol=1e-12)
 
 

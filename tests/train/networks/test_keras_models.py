@@ -38,8 +38,8 @@ def test_keras_saves_loads_and_copies_a_network(kind, recompute, tmp_path):
     copy.set_weights(model.get_weights())
     for other in (loaded, copy):
         assert [layer.name for layer in other.layers] == [layer.name for layer in model.layers]
-        for found, wanted in zip(arrays_of(other(x)), expected, strict=True):
-            np.testing.assert_array_equal(found, wanted)
+        for actual, wanted in zip(arrays_of(other(x)), expected, strict=True):
+            np.testing.assert_array_equal(actual, wanted)
 
 
 @pytest.mark.slow
@@ -51,16 +51,16 @@ def test_a_network_is_exported_for_programs_without_keras(kind, tmp_path):
     x = np.random.default_rng(1).random((2, *model.input_shape[1:]), np.float32)
     saved = tf.saved_model.load(str(tmp_path / "saved"))
     exported = arrays_of(saved.serve(x))
-    for found, wanted in zip(exported, arrays_of(model(x)), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    for actual, wanted in zip(exported, arrays_of(model(x)), strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_a_copy_begins_with_the_same_weights_and_draws_the_same_dropout():
     section = SMALL["fcdensenet"] | {"dropout": 0.3}
     model = build(KINDS["fcdensenet"].model_validate(section), 5)
     copy = keras.models.clone_model(model)
-    for found, wanted in zip(copy.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, wanted in zip(copy.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(actual, wanted)
     x = np.ones((1, *model.input_shape[1:]), np.float32)
     np.testing.assert_array_equal(copy(x, training=True), model(x, training=True))
 
@@ -80,6 +80,6 @@ def test_the_optimizers_learn_by_keras_own_loop_and_are_saved_with_a_network(kin
     model.save(tmp_path / "network.keras")
     again = keras.models.load_model(tmp_path / "network.keras")
     assert again.optimizer.config == optimizer.config
-    for found, wanted in zip(again.optimizer.variables, optimizer.variables, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, wanted in zip(again.optimizer.variables, optimizer.variables, strict=True):
+        np.testing.assert_array_equal(actual, wanted)
     again.fit(x, y, batch_size=5, epochs=1, verbose=0)

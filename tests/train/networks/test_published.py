@@ -170,7 +170,7 @@ def test_alexnet_of_krizhevsky_and_of_zhuang():
     assert grids == [(27, 27, 96), (13, 13, 256), (6, 6, 256)]
     theirs = ("filters=[[64],[192],[384,384,256]]", "dense=[4096,4096,4096]", "classes=200")
     counted = count(
-        network("alexnet", *(f"network.{each}" for each in theirs))
+        network("alexnet", *(f"network.{change}" for change in theirs))
     )  # table I of Zhuang et al.
     assert (counted.convolutions, sum(layer.kind == "dense" for layer in counted.layers)) == (5, 4)
 

@@ -60,21 +60,21 @@ def train(folder, environment, *changes):
 def test_numbers_on_a_gpu_are_those_on_a_processor(tmp_path):
     for name, environment in (("gpu", {}), ("cpu", ON_PROCESSOR)):
         run(environment, ROOT / "tests/train/test_backends.py", tmp_path / f"{name}.npz")
-    with np.load(tmp_path / "gpu.npz") as found, np.load(tmp_path / "cpu.npz") as expected:
-        assert set(found) == set(expected)
+    with np.load(tmp_path / "gpu.npz") as on_gpu, np.load(tmp_path / "cpu.npz") as expected:
+        assert set(on_gpu) == set(expected)
         for name in expected:
             error = 1e-4 * np.abs(expected[name]).max()
             np.testing.assert_allclose(
-                found[name], expected[name], rtol=0, atol=error, err_msg=name
+                on_gpu[name], expected[name], rtol=0, atol=error, err_msg=name
             )
 
 
 def test_a_job_on_a_gpu_loses_what_one_on_a_processor_does(tmp_path):
-    found, evaluation = train(tmp_path / "gpu", {})
+    steps, evaluation = train(tmp_path / "gpu", {})
     expected, _ = train(tmp_path / "cpu", ON_PROCESSOR)
     assert "CPU" not in evaluation["run"]["device"]
     np.testing.assert_allclose(
-        [row["loss"] for row in found], [row["loss"] for row in expected], rtol=1e-3
+        [row["loss"] for row in steps], [row["loss"] for row in expected], rtol=1e-3
     )
 
 

@@ -181,8 +181,8 @@ def test_mean_square_and_mean_absolute_error_stand_in_for_huber():
         objective = DensityObjective(Loss(kind=kind))
         assert objective.terms == (kind,)
         assert objective.setting(3) == {}
-        (found,) = objective(target + error, target, tf.constant(0.0))
-        assert float(found) == pytest.approx(value, rel=1e-5)
+        (term,) = objective(target + error, target, tf.constant(0.0))
+        assert float(term) == pytest.approx(value, rel=1e-5)
     relative = DensityObjective(Loss(kind="mae", relative=True))
     (light,) = relative(target + error, target, tf.constant(0.0))
     (heavy,) = relative(50 * (target + error), 50 * target, tf.constant(0.0))

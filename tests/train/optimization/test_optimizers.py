@@ -131,8 +131,8 @@ def test_gradients_are_clipped_to_a_common_norm_and_shorter_ones_stay():
     gradients = [np.full((2, 2), 3.0, np.float32), np.full(7, 2.0, np.float32)]
     norm = float(np.sqrt(4 * 9 + 7 * 4))  # 8
     for largest, factor in ((2.0, 2.0 / norm), (norm, 1.0), (100.0, 1.0)):
-        found = clipped([keras.ops.convert_to_tensor(g) for g in gradients], largest)
-        for clip, gradient in zip(found, gradients, strict=True):
+        clipped_gradients = clipped([keras.ops.convert_to_tensor(g) for g in gradients], largest)
+        for clip, gradient in zip(clipped_gradients, gradients, strict=True):
             np.testing.assert_allclose(np.asarray(clip), factor * gradient, rtol=1e-6)
     zeros = clipped([keras.ops.zeros(3)], 1.0)
     np.testing.assert_array_equal(np.asarray(zeros[0]), 0)

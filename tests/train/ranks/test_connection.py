@@ -39,8 +39,8 @@ def test_all_ranks_have_the_same_weights(request, ranks):
         first["digest"].keys()
         == (exchange_ranks.OF_TWO if ranks == "pair" else exchange_ranks.TRAINED).keys()
     )
-    for found in others:
-        assert found["digest"] == first["digest"]
+    for result in others:
+        assert result["digest"] == first["digest"]
 
 
 @pytest.mark.slow
@@ -61,31 +61,31 @@ def test_ranks_are_one_with_as_many_times_the_batch(request, ranks, name, tolera
         alone.optimizer.apply(alone.gradients(x, y), alone.weights)
         hubers.append(alone.huber)
     assert_close(out, name, alone.weights, tolerance)
-    for found in of_ranks:
-        np.testing.assert_allclose(found["huber"][name], hubers, rtol=max(1e-5, tolerance))
+    for result in of_ranks:
+        np.testing.assert_allclose(result["huber"][name], hubers, rtol=max(1e-5, tolerance))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", exchange_ranks.GROUPED)
 def test_no_gradient_is_lost_or_misplaced(together, name):
-    assert [found["exact"][name] for found in together[1]] == [0.0] * exchange_training.RANKS
+    assert [result["exact"][name] for result in together[1]] == [0.0] * exchange_training.RANKS
 
 
 @pytest.mark.slow
 def test_collectives(pair):
-    for rank, found in enumerate(pair[1]):
-        assert found["ranks"] == [rank, 2]
-        assert found["gathered"] == [{"rank": 0, "text": "Å"}, {"rank": 1, "text": "ÅÅÅÅ"}]
-        assert found["lowest"] == 6
-        assert found["total"] == [0.2, 1.0]
+    for rank, result in enumerate(pair[1]):
+        assert result["ranks"] == [rank, 2]
+        assert result["gathered"] == [{"rank": 0, "text": "Å"}, {"rank": 1, "text": "ÅÅÅÅ"}]
+        assert result["lowest"] == 6
+        assert result["total"] == [0.2, 1.0]
 
 
 @pytest.mark.slow
 def test_a_failure_is_told_by_one_rank_and_ends_all(pair):
     first, second = pair[1]
-    for found in (first, second):
-        assert found["same"] is None
-        assert found["failed on none"] is None
+    for result in (first, second):
+        assert result["same"] is None
+        assert result["failed on none"] is None
     assert first["differs"] == [
         "InputError",
         "the number is 0 on rank 0 and 1 on rank 1: start all ranks alike",
@@ -127,13 +127,13 @@ def test_complete_groups_are_fused_and_never_split(pair):
 
 @pytest.mark.slow
 def test_a_float16_sum_that_overflows_is_infinite_on_both_ranks(pair):
-    for found in pair[1]:
-        assert found["overflow"] == [[math.inf, 1.0], [0.0, 0.0]]
+    for result in pair[1]:
+        assert result["overflow"] == [[math.inf, 1.0], [0.0, 0.0]]
 
 
 @pytest.mark.slow
 def test_an_infinity_on_one_rank_is_skipped_by_both(pair):
-    first, second = (found["poisoned"] for found in pair[1])
+    first, second = (result["poisoned"] for result in pair[1])
     assert first == second
     assert first["scales"] == [1024, 1024, 1024, 512, 512]
     assert first["iterations"] == exchange_training.STEPS - 1
@@ -142,14 +142,14 @@ def test_an_infinity_on_one_rank_is_skipped_by_both(pair):
 
 @pytest.mark.slow
 def test_waiting_for_a_late_rank_is_communication(pair):
-    punctual, late = (found["comm_s"] for found in pair[1])
+    punctual, late = (result["comm_s"] for result in pair[1])
     assert punctual[3] == pytest.approx(0.5, abs=0.2)
     assert late[3] < 0.2
 
 
 @pytest.mark.slow
 def test_ranks_share_weights_and_moments_but_not_dropout(pair):
-    first, second = (found["whole network"] for found in pair[1])
+    first, second = (result["whole network"] for result in pair[1])
     assert first["weights"] == second["weights"]
     assert first["moments"] == second["moments"]
     assert first["statistics"] == second["statistics"]

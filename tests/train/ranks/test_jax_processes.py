@@ -56,8 +56,8 @@ SLURM = {"SLURM_PROCID": "3", "SLURM_JOB_ID": "71", "SLURM_STEP_ID": "0", "SLURM
 )
 def test_the_launcher_tells_the_host_and_the_job_the_port(environment, host):
     address = coordinator.coordinator_address(4, environment)
-    found, _, port = address.rpartition(":")
-    assert found == host
+    chosen_host, _, port = address.rpartition(":")
+    assert chosen_host == host
     assert 1024 < int(port) < 32768  # Linux gives higher ones to outgoing connections
     assert coordinator.coordinator_address(4, environment) == address
 
@@ -329,10 +329,10 @@ def test_two_processes_learn_as_one_and_go_on_after_a_kill_to_the_same_bits(
     assert "Gloo" not in lost.output
     np.testing.assert_allclose(losses(two), losses(alone), rtol=1e-5)
     assert numbers(supervised.run) == numbers(two)[:steps]
-    found, expected = checkpoint(supervised.run, steps), checkpoint(two, steps)
-    assert found.keys() == expected.keys()
+    resumed, expected = checkpoint(supervised.run, steps), checkpoint(two, steps)
+    assert resumed.keys() == expected.keys()
     for name, array in expected.items():
-        assert found[name].tobytes() == array.tobytes(), name
+        assert resumed[name].tobytes() == array.tobytes(), name
 
 
 def test_the_launcher_names_a_process_that_is_killed(monkeypatch, capsys):

@@ -97,7 +97,7 @@ class Jobs:
             "tiny.yaml",
             "--run-dir",
             name,
-            *(f"--set={each}" for each in overrides),
+            *(f"--set={override}" for override in overrides),
         ]
         line += [
             "--supervise",

@@ -63,7 +63,7 @@ def profile(**more):
 def columns(**values):
     count = len(values["step_s"])
     missing = {name: np.full(count, np.nan) for name in ("wall_s", "flop_per_s", "energy_j")}
-    return missing | {name: np.array(each, float) for name, each in values.items()}
+    return missing | {name: np.array(numbers, float) for name, numbers in values.items()}
 
 
 def test_sustained_has_its_window_and_peak_needs_a_profile():

@@ -57,11 +57,11 @@ def test_a_few_materials_stand_for_the_400000_samples_of_the_paper_and_the_time_
 
     monkeypatch.setattr(estimate, "estimate_dataset", cost)
     experiment = load(CONFIGS / "paper.yaml", ["data.directory=/nowhere"])
-    found = forecast.count_samples(experiment, ranks=96)
-    assert found.simulation["listed"] == pytest.approx(435_702, rel=0.02)
-    assert found.simulation["samples"] == 96 * math.ceil(1800 / 29.0)
-    assert found.simulation["seconds"] == 1800
-    assert found.training == pytest.approx(0.9 * found.simulation["samples"], rel=0.05)
+    counted = forecast.count_samples(experiment, ranks=96)
+    assert counted.simulation["listed"] == pytest.approx(435_702, rel=0.02)
+    assert counted.simulation["samples"] == 96 * math.ceil(1800 / 29.0)
+    assert counted.simulation["seconds"] == 1800
+    assert counted.training == pytest.approx(0.9 * counted.simulation["samples"], rel=0.05)
 
 
 def test_synchronisations_of_a_job_are_those_of_its_steps():
@@ -94,10 +94,10 @@ def test_interfaces_that_a_manifest_lists_are_told_with_their_partners(tmp_path,
         estimate, "SAMPLED", 1
     )  # its partner is in no other sample that is looked at
     connection.start(experiment.training)
-    found = forecast.forecast(experiment)
+    facts = forecast.forecast(experiment)
     for entry in estimate.sampled(listed):
         assert entry.partner
-    assert found["simulation"]["samples"] == sum(not entry.skipped for entry in listed)
+    assert facts["simulation"]["samples"] == sum(not entry.skipped for entry in listed)
 
 
 V100, V100_32 = GPUS_GIB.values()

@@ -176,7 +176,7 @@ def test_local_sgd_every_k_steps_sends_one_kth_of_a_block() -> None:
     assert every_step.operations == 1
     with_moments = estimate_step(QUIET, LOAD, replace(local(1), averaged_per_weight=3), 600)
     assert with_moments.reduced_bytes == 3 * gradients.reduced_bytes
-    kernels = sum(each.size for each in LOAD.gradients if each.path.endswith("/kernel"))
+    kernels = sum(gradient.size for gradient in LOAD.gradients if gradient.path.endswith("/kernel"))
     packed = block_bytes(LOAD, replace(local(1), kernel_bytes=1))
     assert block_bytes(LOAD, local(1)) - packed == kernels * 3 // 4 > 0
     for k in (5, 50):
@@ -259,8 +259,8 @@ def test_local_sgd_reaches_the_model() -> None:
     assert of(local | {"precision": 16}).kernel_bytes == 2
     momentum, adam = ({"optimizer": {"kind": kind}} for kind in ("momentum", "adam"))
     assert [
-        of(local | {"average_moments": True}, **each).averaged_per_weight
-        for each in (momentum, adam)
+        of(local | {"average_moments": True}, **optimizer).averaged_per_weight
+        for optimizer in (momentum, adam)
     ] == [2, 3]
 
 

@@ -30,16 +30,16 @@ def test_what_ranks_add_returns_home_and_comes_again_to_other_ranks(tmp_path, pr
     for rank in range(4):
         produce(tmp_path / f"first{rank // 2}", rank, 4, limit=2)
     copied = [keep_dataset(tmp_path / f"first{rank // 2}", home, rank) for rank in range(4)]
-    assert [each["files"] for each in copied] == [3, 1, 1, 1]
+    assert [summary["files"] for summary in copied] == [3, 1, 1, 1]
     again = [keep_dataset(tmp_path / f"first{rank // 2}", home, rank) for rank in range(4)]
-    assert [each["files"] for each in again] == [0] * 4
+    assert [summary["files"] for summary in again] == [0] * 4
 
     nodes = [[0, 1], [2]]
     totals(stage_all(home, tmp_path, nodes, everywhere=False))
     produced = [produce(folder(tmp_path, rank, nodes), rank, 3) for rank in range(3)]
     assert (
-        sum(each["present"] for each in produced),
-        sum(each["written"] for each in produced),
+        sum(summary["present"] for summary in produced),
+        sum(summary["written"] for summary in produced),
     ) == (8, 4)
     for rank in range(3):
         keep_dataset(folder(tmp_path, rank, nodes), home, rank)

@@ -167,8 +167,8 @@ def test_killed_in_a_round_no_file_is_there_by_half(dataset, tmp_path, monkeypat
 
     monkeypatch.setattr(pieces, "_write", dies)
     outcomes = stage_all(dataset, tmp_path)
-    assert sum(isinstance(each, WorkError) for each in outcomes) == 1
-    assert sum(isinstance(each, thread_ranks.Ended) for each in outcomes) == 4
+    assert sum(isinstance(outcome, WorkError) for outcome in outcomes) == 1
+    assert sum(isinstance(outcome, thread_ranks.Ended) for outcome in outcomes) == 4
     monkeypatch.setattr(pieces, "_write", write)
     expected = files(dataset)
     for node in ("node0", "node1"):
@@ -204,9 +204,9 @@ def test_a_file_that_is_no_copy_is_never_replaced(dataset, tmp_path, damage):
     before = path.read_bytes()
     outcomes = stage_all(dataset, tmp_path)
     faults = []
-    for each in outcomes:
-        if isinstance(each, InputError):
-            faults.append(str(each))
+    for outcome in outcomes:
+        if isinstance(outcome, InputError):
+            faults.append(str(outcome))
     assert len(faults) == 1
     assert "no copy of shard-00001.lmdb" in faults[0]
     assert path.read_bytes() == before
@@ -216,13 +216,13 @@ def test_a_file_that_is_no_copy_is_never_replaced(dataset, tmp_path, damage):
 
 
 def fault(outcomes, kind):
-    for each in outcomes:
-        assert isinstance(each, Exception), outcomes
+    for outcome in outcomes:
+        assert isinstance(outcome, Exception), outcomes
     own_faults = []
-    for each in outcomes:
-        if not isinstance(each, thread_ranks.Ended):
-            own_faults.append(each)
-    assert [type(each) for each in own_faults] == [kind]
+    for outcome in outcomes:
+        if not isinstance(outcome, thread_ranks.Ended):
+            own_faults.append(outcome)
+    assert [type(outcome) for outcome in own_faults] == [kind]
     return str(own_faults[0])
 
 

@@ -62,12 +62,12 @@ def test_a_master_file_joins_the_files_beside_it(tmp_path):
             data.shape,
             np.float32,
         )
-        found = recording.read(*WHOLE)
+        values = recording.read(*WHOLE)
         others = np.ones(data.shape[2:], bool)
         others[2, 3] = False  # masked
-        np.testing.assert_array_equal(found[..., others], data[..., others])
+        np.testing.assert_array_equal(values[..., others], data[..., others])
         neighbours = data[..., 1:4, 2:5].astype(float).sum(axis=(2, 3)) - data[..., 2, 3]
-        np.testing.assert_allclose(found[..., 2, 3], neighbours / 8, rtol=1e-6)
+        np.testing.assert_allclose(values[..., 2, 3], neighbours / 8, rtol=1e-6)
         np.testing.assert_array_equal(
             recording.read(slice(1, 2), slice(0, 3))[..., others], data[1:2, :3, others]
         )
@@ -82,8 +82,8 @@ def test_the_scan_of_a_master_file_is_the_callers_where_it_does_not_say_it(tmp_p
     path = write_master(tmp_path, data)
     assert_refused("12 frames and does not state the scan's shape", path)
     with namsa.read(path, scan_shape=(2, 4), flyback=2) as recording:
-        found = recording.read(slice(0, 2), slice(0, 4))
-        np.testing.assert_array_equal(found[..., 3:, :], data.reshape(2, 6, 6, 8)[:, :4, 3:])
+        values = recording.read(slice(0, 2), slice(0, 4))
+        np.testing.assert_array_equal(values[..., 3:, :], data.reshape(2, 6, 6, 8)[:, :4, 3:])
 
 
 def test_a_master_file_whose_last_files_do_not_exist_is_an_acquisition_that_was_stopped(tmp_path):

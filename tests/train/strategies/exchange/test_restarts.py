@@ -63,8 +63,8 @@ def stopped_and_left_alone(out: Path, name: str, overrides: list[str]) -> dict:
         started.append(job(out, run_dir.name, *overrides, **prepare))
         stood.append(len(lines(run_dir)))
     return {
-        "codes": [each["codes"] for each in started],
-        "out": [each["out"] for each in started],
+        "codes": [outcome["codes"] for outcome in started],
+        "out": [outcome["out"] for outcome in started],
         "stood": stood,
         "rows": numbers(undisturbed),
         "differ": differences(run_dir, undisturbed),
@@ -85,12 +85,14 @@ def main(out: Path) -> None:
     for name, overrides in WAYS.items():
         if KINDS[name] in kinds("exchange"):
             ways[name] = overrides
-    found = {name: stopped_and_left_alone(out, name, overrides) for name, overrides in ways.items()}
-    (out / "restarts.json").write_text(json.dumps(found))
+    restarts = {
+        name: stopped_and_left_alone(out, name, overrides) for name, overrides in ways.items()
+    }
+    (out / "restarts.json").write_text(json.dumps(restarts))
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def restarts(tmp_path_factory):
     out = tmp_path_factory.mktemp("restarts")
     launch.script(__file__, out)
     return json.loads((out / "restarts.json").read_text())
@@ -103,34 +105,34 @@ def found(tmp_path_factory):
         for way, stood in (("lag", 6), ("local", 8), ("changes", 7), ("sharded", 6))
     ],
 )
-def test_stopped_after_an_epoch_and_within_one_two_ranks_give_the_same_bits(found, way, stood):
-    assert found[way]["codes"] == [[0, 0], [130, 130], [0, 0]], found[way]["out"]
-    assert "resumed after step 4, 1 whole epochs" in found[way]["out"][1]
-    assert found[way]["stood"] == [
+def test_stopped_after_an_epoch_and_within_one_two_ranks_give_the_same_bits(restarts, way, stood):
+    assert restarts[way]["codes"] == [[0, 0], [130, 130], [0, 0]], restarts[way]["out"]
+    assert "resumed after step 4, 1 whole epochs" in restarts[way]["out"][1]
+    assert restarts[way]["stood"] == [
         stood,
         12,
     ]  # the signal comes after the first of the second epoch's four steps
-    assert found[way]["differ"] == []
+    assert restarts[way]["differ"] == []
 
 
 @needs("lag")
-def test_gradients_that_waited_over_a_stop_had_another_loss_scale(found):
+def test_gradients_that_waited_over_a_stop_had_another_loss_scale(restarts):
     """Or the test above would not see that it is kept, too: step 4 is where the job was stopped
     first.
     """
-    scales = [row["loss_scale"] for row in found["lag"]["rows"]]
+    scales = [row["loss_scale"] for row in restarts["lag"]["rows"]]
     assert scales[4] == 2 * scales[3]
-    assert sum(math.isfinite(row["grad_norm"] or math.inf) for row in found["lag"]["rows"]) >= 9
+    assert sum(math.isfinite(row["grad_norm"] or math.inf) for row in restarts["lag"]["rows"]) >= 9
 
 
 @needs("sharded")
-def test_the_bits_of_layers_are_recorded_and_the_same_after_a_restart(found):
-    undisturbed, stopped = found["sharded"]["transfers"]
+def test_the_bits_of_layers_are_recorded_and_the_same_after_a_restart(restarts):
+    undisturbed, stopped = restarts["sharded"]["transfers"]
     assert stopped == undisturbed
     rows = [json.loads(line) for line in undisturbed.splitlines()]
     assert [(row["epoch"], row["step"]) for row in rows] == [(0, 4), (1, 8), (2, 12)]
     bits = [set(row["bits"].values()) for row in rows]
-    assert all(len(each) == 1 for each in bits)  # every step of every layer counts
+    assert all(len(layer_bits) == 1 for layer_bits in bits)  # every step of every layer counts
     assert max(bits[0]) < max(bits[2])
     assert rows[0]["sent_bytes"] < rows[2]["sent_bytes"]
 

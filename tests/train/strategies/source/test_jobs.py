@@ -73,13 +73,13 @@ def test_a_node_that_draws_its_samples_draws_them_again_after_it_is_lost(config)
 def test_a_forecast_states_the_memory_of_the_samples(config, monkeypatch):
     job = load(config, ["data.source.kind=memory", "training.accumulate=2", "training.steps=5"])
     connection.start(job.training)
-    found = forecast.forecast(job, ranks=2)
-    table = dict(table_rows(found))
+    facts = forecast.forecast(job, ranks=2)
+    table = dict(table_rows(facts))
     with Dataset(config.parent / "data") as dataset:
-        stored = len(dataset.read_bytes(dataset.ids[0])) * found["train_samples"] // 2
-    assert stored <= found["store_bytes"] < 1.3 * stored  # a fifth is the allowance for headers
+        stored = len(dataset.read_bytes(dataset.ids[0])) * facts["train_samples"] // 2
+    assert stored <= facts["store_bytes"] < 1.3 * stored  # a fifth is the allowance for headers
     assert (
-        table["samples in memory"] == f"{found['store_bytes'] / 1e6:,.4g} MB per rank, beside that"
+        table["samples in memory"] == f"{facts['store_bytes'] / 1e6:,.4g} MB per rank, beside that"
     )
     source = registry.strategy("source", "memory", "source").SOURCE
     monkeypatch.setattr(source, "kept_bytes", lambda *_: 10**15)

@@ -109,11 +109,11 @@ def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(
 
 @pytest.mark.slow
 def test_rows_have_the_loss_of_classes(run_dir):
-    found = rows(run_dir)
-    assert len(found) == 4 * 2  # 8 training samples
-    assert list(found[0])[:6] == ["step", "epoch", "loss", "cross_entropy", "l2", "lr"]
-    assert found[0]["loss"] == pytest.approx(found[0]["cross_entropy"] + found[0]["l2"])
-    assert {row["lr"] for row in found} == {1e-2}
+    steps = rows(run_dir)
+    assert len(steps) == 4 * 2  # 8 training samples
+    assert list(steps[0])[:6] == ["step", "epoch", "loss", "cross_entropy", "l2", "lr"]
+    assert steps[0]["loss"] == pytest.approx(steps[0]["cross_entropy"] + steps[0]["l2"])
+    assert {row["lr"] for row in steps} == {1e-2}
 
 
 @pytest.mark.slow
@@ -203,8 +203,8 @@ def test_classes_that_do_not_fit_are_named_before_anything_is_simulated(config, 
 @pytest.mark.usefixtures("run_dir")
 def test_a_job_of_classes_is_told_before_it_begins(config):
     connection.start(load(config).training)
-    found = forecast.forecast(load(config))
-    assert (found["steps"], found["train_samples"]) == (8, 8)
+    facts = forecast.forecast(load(config))
+    assert (facts["steps"], facts["train_samples"]) == (8, 8)
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ def test_a_file_is_classified_as_its_sample_is(evaluation, applied, capsys, weig
     printed = capsys.readouterr().out
     with h5py.File(out) as file:
         probabilities = file["classes/probability/data"][:]
-        found = file["classes/class/data"][:]
+        classes = file["classes/class/data"][:]
         facts = json.loads(file["classes"].attrs["provenance"])
         assert [file[f"classes/probability/dim{axis}"].attrs["name"] for axis in range(3)] == [
             "index",
@@ -278,7 +278,7 @@ def test_a_file_is_classified_as_its_sample_is(evaluation, applied, capsys, weig
         ]
     assert probabilities.shape == (2, 2, 4)
     np.testing.assert_allclose(probabilities.sum(axis=0), 1, rtol=1e-5)
-    np.testing.assert_array_equal(found, probabilities.argmax(axis=0))
+    np.testing.assert_array_equal(classes, probabilities.argmax(axis=0))
     assert facts["classes"] == ["4", "8"]
     assert facts["vote"] == ["4", "8"][int(probabilities.mean(axis=(1, 2)).argmax())]
     assert f"thickness in Å by vote: {facts['vote']}" in printed

@@ -45,11 +45,11 @@ def gaussian(centre, width):
 @pytest.mark.slow
 def test_a_blurred_gaussian_is_a_wider_one_across_the_cells_borders():
     probes = np.array([(0.0, 0.0), (5.7, 0.25), (3.0, 4.0)])  # on pixels
-    found = surroundings(record(gaussian((0.3, 0.5), 0.4), probes))
+    averages = surroundings(record(gaussian((0.3, 0.5), 0.4), probes))
     row, column = (probes / PIXEL).round().astype(int).T
     for index, width in enumerate(WIDTHS_ANGSTROM):
         expected = gaussian((0.3, 0.5), np.hypot(0.4, width))[row, column]
-        np.testing.assert_allclose(found[:, index], expected, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(averages[:, index], expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.slow
@@ -81,12 +81,12 @@ class Samples:
 @pytest.mark.slow
 def test_clusters_are_in_the_order_of_the_potential_at_the_probe():
     samples = Samples([1, 2, 4])
-    found = find_clusters(samples, samples.entries, 6, seed=1)
-    classes = np.array([found.nearest(each) for each in samples.records.values()])
+    clusters = find_clusters(samples, samples.entries, 6, seed=1)
+    classes = np.array([clusters.nearest(stored) for stored in samples.records.values()])
     assert classes[:, 0].tolist() == classes[:, 1].tolist() == [3, 4, 5]
     assert sorted(classes[:, 2].tolist()) == sorted(classes[:, 3].tolist()) == [0, 1, 2]
     np.testing.assert_array_equal(
-        find_clusters(samples, samples.entries, 6, seed=1).centres, found.centres
+        find_clusters(samples, samples.entries, 6, seed=1).centres, clusters.centres
     )
 
 

@@ -28,10 +28,10 @@ def stacks(count, seed):
     another.
     """
     rng = np.random.default_rng(seed)
-    found = rng.exponential(1e-4, (count, 3, 32, 48)).astype(np.float32)
+    patterns = rng.exponential(1e-4, (count, 3, 32, 48)).astype(np.float32)
     for number in range(count):
-        found[number, number % 3, 10:22, 16:32] += 1e-2
-    return found
+        patterns[number, number % 3, 10:22, 16:32] += 1e-2
+    return patterns
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +125,8 @@ def test_the_macro_f1_is_the_mean_of_that_of_each_class_that_occurs():
     table = np.array([[3, 1, 0, 0], [2, 2, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
     precision = np.array([3 / 5, 2 / 4])
     recall = np.array([3 / 4, 2 / 4])
-    each = [*(2 * precision * recall / (precision + recall)), 0]  # the last class does not occur
-    assert macro_f1(table) == pytest.approx(np.mean(each))
+    f1 = [*(2 * precision * recall / (precision + recall)), 0]  # the last class does not occur
+    assert macro_f1(table) == pytest.approx(np.mean(f1))
 
 
 @pytest.mark.slow

@@ -75,11 +75,13 @@ def test_bins_are_scored_beside_projections(run_dir, evaluation, page):
     samples = evaluation["samples"]
     assert (by_depth["bins"], by_depth["samples"]) == (BINS, len(samples))
     for name in ("network", "own_projected", "true_projected", "mean_predictor"):
-        each = [row["by_depth"][name] for row in samples]
+        scores = [row["by_depth"][name] for row in samples]
         assert by_depth[name]["r_factor"] == pytest.approx(
-            np.mean([row["r_factor"] for row in each])
+            np.mean([row["r_factor"] for row in scores])
         )
-        assert by_depth[name]["mae"] == pytest.approx(np.mean([row["mae"] for row in each], axis=0))
+        assert by_depth[name]["mae"] == pytest.approx(
+            np.mean([row["mae"] for row in scores], axis=0)
+        )
     ratio = by_depth["true_projected"]["r_factor"] / by_depth["network"]["r_factor"]
     assert by_depth["factor_true_projected"] == pytest.approx(ratio)
     # The other scores are those of the projected density, as without bins.
@@ -114,13 +116,13 @@ def test_batches_hold_the_bins_of_windows_under_their_symmetries(opened):
         record.density_by_depth.sum(axis=0), record.density, rtol=1e-4, atol=1e-3
     )
     by_depth = replace(record, density=record.density_by_depth)
-    found = symmetries.apply(
+    turned = symmetries.apply(
         3, record_symmetries(record), np.zeros((8, 12, 4, 4)), by_depth.density
     )[1]
     flipped = symmetries.apply(
         3, record_symmetries(record), np.zeros((8, 12, 4, 4)), record.density
     )[1]
-    np.testing.assert_allclose(found.sum(axis=0), flipped, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(turned.sum(axis=0), flipped, rtol=1e-4, atol=1e-3)
     for data_format, axis in (("channels_last", -1), ("channels_first", 0)):
         y = normalise(by_depth, settings, data_format)[1]
         np.testing.assert_array_equal(

@@ -266,16 +266,16 @@ def test_scores_are_told_by_kind_and_by_ranges_of_thickness_and_defocus():
         }
         rows.append(facts | scores | {"mean_predictor": dict.fromkeys(NAMES, 0.0)})
     ignored = rows[0] | {"split": "dev"}
-    found = by_condition({"split": "test", "samples": [ignored, *rows]})
-    assert [(row["by"], row["group"], row["samples"]) for row in found] == [
+    groups = by_condition({"split": "test", "samples": [ignored, *rows]})
+    assert [(row["by"], row["group"], row["samples"]) for row in groups] == [
         ("kind", "crystal", 10),
         ("kind", "twin", 20),
         ("defocus_angstrom", "-10 to -1", 10),
         ("defocus_angstrom", "0 to 9", 10),
         ("defocus_angstrom", "10 to 19", 10),
     ]  # all have one thickness
-    assert found[2]["ssim"] == pytest.approx(4.5 / 30)
-    assert [row["least_ssim"] for row in found[2:]] == pytest.approx([0, 1 / 3, 2 / 3])
+    assert groups[2]["ssim"] == pytest.approx(4.5 / 30)
+    assert [row["least_ssim"] for row in groups[2:]] == pytest.approx([0, 1 / 3, 2 / 3])
     earlier = []
     for row in rows:
         earlier.append({name: value for name, value in row.items() if name != "conditions"})

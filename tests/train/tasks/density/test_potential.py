@@ -29,8 +29,10 @@ def wave(max_q, kind):
     """
     y, x = np.mgrid[:8, :10] / np.array([8, 10])[:, None, None]
     potential = (100 + 80 * np.cos(2 * np.pi * (y + 2 * x))).astype(np.float32)
-    found = replace(sample(density_max_q_per_angstrom=max_q), projected_potential=potential)
-    return target_image(records.decode(records.encode(found)), kind)
+    with_potential = replace(
+        sample(density_max_q_per_angstrom=max_q), projected_potential=potential
+    )
+    return target_image(records.decode(records.encode(with_potential)), kind)
 
 
 @pytest.mark.slow

@@ -57,12 +57,12 @@ def stored(experiment, training):
 
 @pytest.mark.slow
 def test_rows_have_the_loss_of_an_autoencoder_which_falls(run_dir):
-    found = rows(run_dir)
-    assert len(found) == 4 * 2  # 8 training samples
-    assert list(found[0])[:6] == ["step", "epoch", "loss", "rmse", "l2", "lr"]
-    for row in found:
+    steps = rows(run_dir)
+    assert len(steps) == 4 * 2  # 8 training samples
+    assert list(steps[0])[:6] == ["step", "epoch", "loss", "rmse", "l2", "lr"]
+    for row in steps:
         assert row["loss"] == pytest.approx(row["rmse"] + row["divergence"] + row["l2"])
-    assert found[-1]["rmse"] < found[0]["rmse"]
+    assert steps[-1]["rmse"] < steps[0]["rmse"]
 
 
 @pytest.mark.slow
@@ -133,8 +133,8 @@ def test_a_resumed_job_ends_with_the_same_bits(assert_resumed):
 @pytest.mark.usefixtures("run_dir")
 def test_a_job_of_embeddings_is_told_before_it_begins(config):
     connection.start(load(config).training)
-    found = forecast.forecast(load(config))
-    assert (found["steps"], found["train_samples"]) == (8, 8)
+    facts = forecast.forecast(load(config))
+    assert (facts["steps"], facts["train_samples"]) == (8, 8)
 
 
 @pytest.mark.slow

@@ -27,26 +27,26 @@ def material(id):
 
 
 def test_each_composite_has_as_many_materials_and_no_sample_is_in_two():
-    found = choose_composites(rows(a=2, b=2, c=1, d=1, e=1), 2)
+    composites = choose_composites(rows(a=2, b=2, c=1, d=1, e=1), 2)
     used = []
-    for composite in found:
+    for composite in composites:
         used.extend(composite)
-    assert [len(composite) for composite in found] == [
+    assert [len(composite) for composite in composites] == [
         2,
         2,
         2,
     ]  # of five first samples one is left, then two
     assert len(set(used)) == len(used)
-    for one, other in found:
+    for one, other in composites:
         assert material(one) != material(other)
-    assert {material(id) for id in found[-1]} == {"a", "b"}
+    assert {material(id) for id in composites[-1]} == {"a", "b"}
 
 
 def test_composites_are_of_one_split_and_few_materials_make_smaller_ones():
-    found = choose_composites(
+    composites = choose_composites(
         [*rows(a=1, b=1, c=1), *rows("dev", d=1, e=1), *rows("images", f=3)], 3
     )
-    assert [sorted(map(material, composite)) for composite in found] == [
+    assert [sorted(map(material, composite)) for composite in composites] == [
         ["d", "e"],
         ["a", "b", "c"],
     ]
@@ -97,19 +97,19 @@ def test_components_are_those_of_the_singular_value_decomposition(monkeypatch, e
     probes = vectors(30)
     assert probes.shape == (30, 30 if exact == 30 else 12)
     halves = [moments(x[:200], probes), moments(x[200:], probes)]  # as of two samples
-    found = fit(np.mean(halves, axis=0), probes, 3)
+    fitted = fit(np.mean(halves, axis=0), probes, 3)
     flat = x.reshape(len(x), -1).astype(float)
     _, _, rows = np.linalg.svd(flat - flat.mean(axis=0), full_matrices=False)
-    np.testing.assert_allclose(found.mean, flat.mean(axis=0), rtol=1e-6)
-    np.testing.assert_allclose(found.components.T @ found.components, np.eye(3), atol=1e-9)
-    np.testing.assert_allclose(projector(found.components), projector(rows[:3].T), atol=1e-5)
-    np.testing.assert_allclose(found.decode(found.encode(x)), flat, atol=1e-2)
+    np.testing.assert_allclose(fitted.mean, flat.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(fitted.components.T @ fitted.components, np.eye(3), atol=1e-9)
+    np.testing.assert_allclose(projector(fitted.components), projector(rows[:3].T), atol=1e-5)
+    np.testing.assert_allclose(fitted.decode(fitted.encode(x)), flat, atol=1e-2)
 
 
 def test_patterns_that_are_all_the_same_have_no_error():
     x = np.ones((4, 3, 5, 1), np.float32)
-    found = fit(moments(x, vectors(15)), vectors(15), 2)
-    np.testing.assert_allclose(found.decode(found.encode(x)), x.reshape(4, -1), atol=1e-6)
+    fitted = fit(moments(x, vectors(15)), vectors(15), 2)
+    np.testing.assert_allclose(fitted.decode(fitted.encode(x)), x.reshape(4, -1), atol=1e-6)
 
 
 def blobs(sizes, spread=0.1):

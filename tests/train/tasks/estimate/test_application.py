@@ -68,7 +68,7 @@ def test_windows_have_what_the_network_itself_gives_and_calibrated_errors(tmp_pa
     values = patterns((9, 13))
     plain = estimate(values, run, BEAM, beam_intensity=1.0)
     calibrated(tmp_path)
-    found = estimate(values, run, BEAM, beam_intensity=1.0)
+    result = estimate(values, run, BEAM, beam_intensity=1.0)
     model = load_model(run)
     network = build_loaded(model, model.experiment.network)
     for (row, column), y, x in (((0, 0), 0, 0), ((1, 1), 4, 6)):
@@ -80,25 +80,25 @@ def test_windows_have_what_the_network_itself_gives_and_calibrated_errors(tmp_pa
         }
         for name, (value, half, log) in expected.items():
             deviation = half * math.sqrt(2) * math.exp(7 * math.tanh(log / 7))
-            assert found.values[name][row, column] == pytest.approx(value, rel=1e-4)
-            assert found.errors[name][row, column] == pytest.approx(2 * deviation, rel=1e-4)
+            assert result.values[name][row, column] == pytest.approx(value, rel=1e-4)
+            assert result.errors[name][row, column] == pytest.approx(2 * deviation, rel=1e-4)
             assert plain.errors[name][row, column] == pytest.approx(deviation, rel=1e-4)
-    assert found.values["defocus_angstrom"].shape == (2, 2)
+    assert result.values["defocus_angstrom"].shape == (2, 2)
     np.testing.assert_allclose(
-        found.pixels.coordinates((2, 2))[1], [1.0, 3.4]
+        result.pixels.coordinates((2, 2))[1], [1.0, 3.4]
     )  # middles of windows of 6 positions
-    assert found.quantities[0].two_sigma_factor == 3
+    assert result.quantities[0].two_sigma_factor == 3
     assert any("errors: not calibrated" in line for line in plain.notes)
-    for line in found.notes:
+    for line in result.notes:
         assert "not calibrated" not in line
-    assert repr(found).startswith("<EstimatedScan: defocus ")
+    assert repr(result).startswith("<EstimatedScan: defocus ")
 
 
 def test_the_mean_of_the_windows_is_weighted_and_not_taken_for_more_certain():
-    found = estimated(defocus_angstrom=10)
-    found.values["defocus_angstrom"][0, 0] = 70
-    found.errors["defocus_angstrom"][0, 0] = 4
-    ((name, value, error, _),) = found.quantities
+    scan = estimated(defocus_angstrom=10)
+    scan.values["defocus_angstrom"][0, 0] = 70
+    scan.errors["defocus_angstrom"][0, 0] = 4
+    ((name, value, error, _),) = scan.quantities
     assert name == "defocus_angstrom"
     assert value == pytest.approx((70 / 16 + 5 * 10 / 64) / (1 / 16 + 5 / 64))
     assert error == pytest.approx(math.sqrt(6 / (1 / 16 + 5 / 64)))
@@ -113,15 +113,15 @@ def test_a_quantity_is_outside_where_two_errors_do_not_reach_the_range(value, ou
 
 
 def test_quantities_are_compared_with_what_a_network_has_learnt():
-    found = estimated(
+    compared = estimated(
         defocus_angstrom=-60, thickness_angstrom=25, specimen_tilt_y_mrad=3.0
     ).compared_with(experiment())
-    assert found.outside == ["defocus −60.0 ± 8.0 Å lies outside of 0 Å that the network learnt"]
-    assert found.lines[1:] == [
+    assert compared.outside == ["defocus −60.0 ± 8.0 Å lies outside of 0 Å that the network learnt"]
+    assert compared.lines[1:] == [
         "thickness 25.0 ± 8.0 Å agrees with 20 Å that the network learnt",
         "specimen tilt y 3.0 ± 8.0 mrad agrees with 0 mrad that the network learnt",
     ]
-    assert found.checked == {"defocus_angstrom", "thickness_angstrom", "specimen_tilt_mrad"}
+    assert compared.checked == {"defocus_angstrom", "thickness_angstrom", "specimen_tilt_mrad"}
     ranged = estimated(12.0, defocus_angstrom=-90, specimen_tilt_x_mrad=40).compared_with(
         estimating()
     )

@@ -76,20 +76,20 @@ JOB = {
 def stored(experiment, *splits):
     with Dataset(experiment.data.directory) as dataset:
         entries = manifest.present(experiment.data.directory, dataset.ids)
-        found = []
+        chosen = []
         for entry in entries:
             if entry.split in splits:
-                found.append(entry)
-        return found, {entry.id: dataset.read(entry.id) for entry in found}
+                chosen.append(entry)
+        return chosen, {entry.id: dataset.read(entry.id) for entry in chosen}
 
 
 @pytest.mark.slow
 def test_rows_have_the_squared_error_and_the_likelihood(run_dir):
-    found = rows(run_dir)
-    assert len(found) == 4 * 2  # 8 training samples
-    for row in found:
+    steps = rows(run_dir)
+    assert len(steps) == 4 * 2  # 8 training samples
+    for row in steps:
         assert row["loss"] == pytest.approx(row["mse"] + row["likelihood"] + row["l2"])
-    assert found[-1]["mse"] < found[0]["mse"]
+    assert steps[-1]["mse"] < steps[0]["mse"]
 
 
 @pytest.mark.slow
@@ -108,13 +108,13 @@ def test_the_target_is_that_of_the_mirrored_sample(run_dir):
                 ((x, y),) = read
             assert x.shape == (4, 2, 8, 12, 3)
             values = limits.mean(axis=1) + y.numpy() * np.ptp(limits, axis=1) / 2
-            for entry, found in zip(entries[:4], values, strict=True):
+            for entry, target in zip(entries[:4], values, strict=True):
                 symmetry = int(np.random.default_rng([entry.seed, epoch]).integers(4))
                 mirrored.add(symmetry)
                 tilt = np.array(records[entry.id].provenance["specimen_tilt_mrad"])
                 tilt *= [-1 if symmetry & 1 else 1, -1 if symmetry & 2 else 1]
                 expected = [entry.thickness_angstrom, entry.varied["defocus_angstrom"], *tilt]
-                np.testing.assert_allclose(found, expected, atol=2e-3)
+                np.testing.assert_allclose(target, expected, atol=2e-3)
     assert len(mirrored) > 1
 
 
@@ -175,21 +175,21 @@ def test_held_out_samples_are_scored_beside_the_median(run_dir, evaluation, vali
         for row in evaluation["samples"]:
             if row["split"] == split:
                 of_split.append(row)
-        for name, found in scores.items():
+        for name, score in scores.items():
             true = np.array([row["true"][name] for row in of_split])
             error = np.abs([row["estimate"][name] for row in of_split] - true)
             sigma = evaluation["calibration"][name]["uncertainty_factor"] * np.array(
                 [r["deviation"][name] for r in of_split]
             )
-            assert found["mae"] == pytest.approx(error.mean())
-            assert found["baseline_mae"] == pytest.approx(
+            assert score["mae"] == pytest.approx(error.mean())
+            assert score["baseline_mae"] == pytest.approx(
                 np.abs(true - evaluation["medians"][name]).mean()
             )
             spread = np.sum((true - true.mean()) ** 2)  # samples of one specimen have one tilt
-            assert found["r2"] == (pytest.approx(1 - np.sum(error**2) / spread) if spread else None)
-            assert found["coverage_68"] == pytest.approx(np.mean(error <= sigma))
-            assert found["coverage_95"] == pytest.approx(np.mean(error <= 2 * sigma))
-            assert split != "dev" or found["coverage_68"] >= 0.6827
+            assert score["r2"] == (pytest.approx(1 - np.sum(error**2) / spread) if spread else None)
+            assert score["coverage_68"] == pytest.approx(np.mean(error <= sigma))
+            assert score["coverage_95"] == pytest.approx(np.mean(error <= 2 * sigma))
+            assert split != "dev" or score["coverage_68"] >= 0.6827
     assert (
         f"defocus <strong>{evaluation['by_split']['test']['defocus_angstrom']['mae']:.3g}</strong>"
         in page

@@ -63,7 +63,7 @@ def test_labels_and_probabilities_are_written_with_axes_and_a_picture(tmp_path, 
 def test_a_window_gives_what_the_network_itself_gives(tmp_path):
     run = write_run(tmp_path, segmenting(DEEPLAB))
     values = patterns(WINDOW)
-    found = segment(stored(tmp_path / "scan.h5", values), run, BEAM, beam_intensity=1.0)
+    result = segment(stored(tmp_path / "scan.h5", values), run, BEAM, beam_intensity=1.0)
     model = load_model(run)
     network = load_network(model, WINDOW, model.experiment.network)
     logits = np.asarray(network(np.sqrt(16 * values.reshape(1, *WINDOW, 16)), training=False))[
@@ -71,15 +71,15 @@ def test_a_window_gives_what_the_network_itself_gives(tmp_path):
     ].astype(float)
     expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(
-        np.stack(list(found.probabilities.values()), axis=-1), expected, atol=1e-5
+        np.stack(list(result.probabilities.values()), axis=-1), expected, atol=1e-5
     )
-    share = (found.labels == 1).mean()
+    share = (result.labels == 1).mean()
     assert (
-        f" positions, matrix {(found.labels == 0).mean():.0%}, grain {share:.0%}, phase "
-        in repr(found)
+        f" positions, matrix {(result.labels == 0).mean():.0%}, grain {share:.0%}, phase "
+        in repr(result)
     )
-    page = found._repr_html_()
-    assert f"<b>SegmentedScan</b> {repr(found).partition(': ')[2][:-1]}</p>" in page
+    page = result._repr_html_()
+    assert f"<b>SegmentedScan</b> {repr(result).partition(': ')[2][:-1]}</p>" in page
     assert ">probability_grain</th>" in page
     assert 'src="data:image/png;base64,' in page
 

@@ -259,13 +259,13 @@ def test_a_shape_has_the_area_of_its_circle_and_lies_within_the_scan(shape):
 @pytest.mark.slow
 def test_classes_have_the_fractions_that_were_asked_for():
     asked = {"grain": inclusion(0.2, 4, 9), "phase": inclusion(0.1, 2, 5)}
-    shaped = [(each, SHAPES[name]) for name, each in asked.items()]
+    shaped = [(section, SHAPES[name]) for name, section in asked.items()]
     rng = np.random.default_rng(1)
     draws = 3000
-    found = np.array(
+    counts = np.array(
         [np.bincount(draw_labels(SCAN, shaped, rng).ravel(), minlength=3) for _ in range(draws)]
     )
-    fractions = found / np.prod(SCAN)
+    fractions = counts / np.prod(SCAN)
     error = fractions.std(axis=0) / np.sqrt(draws)
     np.testing.assert_array_less(abs(fractions.mean(axis=0) - [0.7, 0.2, 0.1]), 4 * error)
     assert (error < 0.004).all()  # the comparison says something
@@ -291,11 +291,13 @@ def test_each_position_has_the_pattern_of_its_class_as_a_fraction_of_the_beam(dt
     ]
     before = [view.patterns.copy() for view in parts]
     labels = rng.integers(0, 3, (4, 5)).astype(np.uint8)
-    found = composite(parts[0], parts[1:], labels)
+    composed = composite(parts[0], parts[1:], labels)
     expected = np.choose(labels[..., None, None], truth)
-    assert found.patterns.dtype == dtype
-    np.testing.assert_allclose(found.patterns.astype(float) / found.scale, expected, rtol=2e-3)
-    np.testing.assert_array_equal(found.density, labels)
+    assert composed.patterns.dtype == dtype
+    np.testing.assert_allclose(
+        composed.patterns.astype(float) / composed.scale, expected, rtol=2e-3
+    )
+    np.testing.assert_array_equal(composed.density, labels)
     for view, array in zip(parts, before, strict=True):  # stored samples are not changed
         np.testing.assert_array_equal(view.patterns, array)
     alone = composite(parts[0], parts[1:], np.zeros((4, 5), np.uint8))

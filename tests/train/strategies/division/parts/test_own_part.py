@@ -49,8 +49,8 @@ def test_the_part_of_a_batch_has_the_bits_of_the_whole_one(tmp_path, layout, axi
                     dataset, entries, job, epoch, ReadCache(), take_part=divided.take_part
                 )
                 alone = batches(dataset, entries, job, epoch, ReadCache(), own_part=own)
-                for expected, found in zip(whole, alone, strict=True):
-                    for a, b in zip(expected, found, strict=True):
+                for expected, batch in zip(whole, alone, strict=True):
+                    for a, b in zip(expected, batch, strict=True):
                         assert a.shape == b.shape
                         np.testing.assert_allclose(
                             a, b, rtol=1e-6 if "channels" in options else 0, atol=0

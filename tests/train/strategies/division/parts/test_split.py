@@ -27,13 +27,13 @@ def job(request, tmp_path_factory):
     ranks = JOBS[request.param]
     out = tmp_path_factory.mktemp("split_ranks")
     more = ["restart", *split_ranks.NETWORKS] if ranks == 2 else ["fcdensenet"]
-    found, _ = launch.on_ranks("split_ranks.py", out, 2, name, *more, ranks=ranks)
-    return name, ranks // 2, out, found
+    results, _ = launch.on_ranks("split_ranks.py", out, 2, name, *more, ranks=ranks)
+    return name, ranks // 2, out, results
 
 
 @pytest.mark.slow
 def test_parts_train_as_whole_samples(job):
-    name, groups, out, found = job
+    name, groups, out, results = job
     connection.start()
     wanted, rows, _ = split_ranks.train(name, 2, groups)
     with np.load(out / f"{name}.npz") as arrays:
@@ -45,14 +45,14 @@ def test_parts_train_as_whole_samples(job):
     # a part of the rate.
     assert np.quantile(found_differences, 0.995) < 2e-6
     assert found_differences.max() < 2e-5
-    for rank in found:
+    for rank in results:
         np.testing.assert_allclose(rank["rows"][name], rows, rtol=2e-5)
 
 
 @pytest.mark.slow
 def test_parts_of_every_network_of_local_layers_train_as_whole_samples_to_rounding_of_float64(job):
-    _, groups, _, found = job
-    for rank in found:
+    _, groups, _, results = job
+    for rank in results:
         assert set(rank["float64"]) == (
             set(split_ranks.NETWORKS) if groups == 1 else {"fcdensenet"}
         )
@@ -61,9 +61,9 @@ def test_parts_of_every_network_of_local_layers_train_as_whole_samples_to_roundi
 
 @pytest.mark.slow
 def test_all_ranks_have_the_same_state_and_a_restart_the_same_bits(job):
-    name, _, _, found = job
-    digests = found[0]["digests"]
-    for rank in found:
+    name, _, _, results = job
+    digests = results[0]["digests"]
+    for rank in results:
         assert rank["digests"] == digests
     assert digests.get("restart", digests[name]) == digests[name]
 
@@ -119,15 +119,15 @@ def test_parts_that_do_not_fit_are_refused_with_what_would(split, source, messag
 @pytest.mark.slow
 @pytest.mark.parametrize("ways", [4, 8])
 def test_cosmoflow_over_more_ranks_than_rows_of_its_last_maps_is_the_whole_network(ways, tmp_path):
-    found, _ = launch.on_ranks("split_ranks.py", tmp_path, ways, "cosmoflow", ranks=ways)
-    assert max(rank["float64"]["cosmoflow"] for rank in found) < 1e-12
+    results, _ = launch.on_ranks("split_ranks.py", tmp_path, ways, "cosmoflow", ranks=ways)
+    assert max(rank["float64"]["cosmoflow"] for rank in results) < 1e-12
 
 
 @pytest.mark.slow
 def test_parts_along_two_axes_are_whole_samples_to_rounding_of_float64(tmp_path):
     cases = ["fcdensenet", "strided", "deeplabv3plus", "unet3d"]
-    found, _ = launch.on_ranks("split_ranks.py", tmp_path, "2x2", *cases, ranks=4)
-    for rank in found:
+    results, _ = launch.on_ranks("split_ranks.py", tmp_path, "2x2", *cases, ranks=4)
+    for rank in results:
         assert set(rank["float64"]) == set(cases)
         assert max(rank["float64"].values()) < 1e-12
 
@@ -192,12 +192,12 @@ DEPTH = {
 @pytest.fixture(scope="module")
 def whole_jobs(tmp_path_factory, no_reports):
     """By task the configuration, which has its samples beside it, and the job of one rank."""
-    found = {}
+    jobs = {}
     for name, sections in (("segment", SEGMENT), ("depth", DEPTH)):
         config = tiny.write_config(tmp_path_factory.mktemp(name), **sections)
         train(config, [], config.parent / "whole")
-        found[name] = config, config.parent / "whole"
-    return found
+        jobs[name] = config, config.parent / "whole"
+    return jobs
 
 
 @pytest.mark.slow

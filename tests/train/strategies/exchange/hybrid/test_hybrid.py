@@ -108,9 +108,9 @@ def test_nodes_with_different_numbers_of_ranks_are_refused():
 @pytest.mark.slow
 def test_by_nodes_and_leaders_the_sums_are_those_of_all_ranks(together):
     """Two nodes of two ranks, one and two leaders, lengths that do not divide."""
-    for found in together[1]:
+    for result in together[1]:
         for name in exchange_ranks.HYBRID:
-            assert max(found["float64"][name].values()) < 1e-12, name
+            assert max(result["float64"][name].values()) < 1e-12, name
     assert_close(together[0], "hybrid", np.load(together[0] / "groups.npz").values())
 
 
@@ -125,7 +125,7 @@ def test_between_nodes_travel_the_bytes_of_the_plan(together, name):
     """
     ring = 4 if name == "flat" else 2
     planned = 2 * (ring - 1) * exchange_ranks.COUNTED // ring
-    received = [found["received"][name] for found in together[1]]
+    received = [result["received"][name] for result in together[1]]
     for here, there in ((0, 1), (2, 3)), ((2, 3), (0, 1)):
         measured = sum(received[rank].get(str(by), 0) for by in here for rank in there)
         assert 8 * planned <= measured < 8 * planned * 1.02

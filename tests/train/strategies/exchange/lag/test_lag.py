@@ -20,7 +20,7 @@ LAG = {"kind": "lag"}
 
 @pytest.mark.slow
 def test_with_lag_a_step_takes_the_gradient_of_the_one_before(together):
-    out, found = together
+    out, results = together
     alone = ReferenceTraining()
     previous = None
     for x, y in exchange_training.batches():
@@ -29,7 +29,7 @@ def test_with_lag_a_step_takes_the_gradient_of_the_one_before(together):
             alone.optimizer.apply(previous, alone.weights)
         previous = now
     assert_close(out, "lag", alone.weights)
-    before, after = zip(*(rank["waiting"] for rank in found), strict=True)
+    before, after = zip(*(rank["waiting"] for rank in results), strict=True)
     assert len(set(before)) == exchange_training.RANKS  # what waits is each rank's own
     assert len(set(after)) == 1  # and, once averaged, the state of the job
 
@@ -52,11 +52,11 @@ def test_late_gradients_follow_a_changing_loss_scale():
     )
     scaled = {"compute": "mixed_float16", "initial_loss_scale": 8.0, "growth_steps": 2}
     model = exchange_training.small_model(seed=0)  # stays float32
-    found, scaled_rows, *_ = exchange_training.train(
+    weights, scaled_rows, *_ = exchange_training.train(
         LAG, model, exchange_training.batches(), precision=scaled
     )
     assert [row["loss_scale"] for row in scaled_rows] == [8, 8, 16, 16, 32]
-    for ours, theirs in zip(found, plain, strict=True):
+    for ours, theirs in zip(weights, plain, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-7)
     norms = [row["grad_norm"] for row in rows]
     scaled_norms = [row["grad_norm"] for row in scaled_rows]
@@ -98,11 +98,11 @@ def descend(exchange, momentum, rates, steps):
     (weight,) = model.trainable_variables
     weight.assign(np.ones((1, len(rates))))
     update = update_of(lagged, optimizer)
-    found = [weight.numpy()[0]]
+    history = [weight.numpy()[0]]
     for _ in range(steps):
         update(weight.value * np.float32(rates), tf.constant(1.0))
-        found.append(weight.numpy()[0])
-    return np.array(found)
+        history.append(weight.numpy()[0])
+    return np.array(history)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
@@ -113,8 +113,8 @@ def test_the_lagged_descent_of_a_quadratic_is_the_known_one(momentum):
     root = half + np.sqrt((half**2 - momentum - rates).astype(complex))
     other = 1 + momentum - root
     wanted = ((1 - other) * root**steps - (1 - root) * other**steps) / (root - other)
-    found = descend(LAG, momentum, rates, 40)
-    np.testing.assert_allclose(found, wanted.real, atol=2e-5)
+    descent = descend(LAG, momentum, rates, 40)
+    np.testing.assert_allclose(descent, wanted.real, atol=2e-5)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -138,7 +138,7 @@ def test_the_first_step_does_not_count_in_adams_bias_correction(loss_scale):
     sections = {"precision": {"compute": "mixed_float16"}} if loss_scale else {}
     rng = np.random.default_rng(0)
     gradients = [tf.constant(rng.normal(size=(3, 2)), tf.float32) for _ in range(4)]
-    found = []
+    final_weights = []
     for choice in (LAG, {}):
         training = exchange_training.configured(choice, **sections)
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, use_bias=False)])
@@ -151,5 +151,5 @@ def test_the_first_step_does_not_count_in_adams_bias_correction(loss_scale):
         update = update_of(exchange, optimizer)
         for gradient in gradients if choice is LAG else gradients[:-1]:
             update(gradient * scale, scale)
-        found.append(weight.numpy())
-    np.testing.assert_array_equal(*found)
+        final_weights.append(weight.numpy())
+    np.testing.assert_array_equal(*final_weights)

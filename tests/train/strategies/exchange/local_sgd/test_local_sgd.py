@@ -44,7 +44,7 @@ def averaged_by(average):
 @pytest.mark.parametrize("name", ["local", "local_moments"])
 def test_local_steps_then_the_mean_of_weights_and_of_moments_if_wanted(together, name):
     moments = name == "local_moments"
-    found = together[1]
+    results = together[1]
 
     def average(ranks):
         averaged = []
@@ -58,8 +58,8 @@ def test_local_steps_then_the_mean_of_weights_and_of_moments_if_wanted(together,
 
     assert_close(together[0], name, averaged_by(average))
     ranks = exchange_training.RANKS
-    assert len({rank["moments"][name] for rank in found}) == (1 if moments else ranks)
-    losses = np.array([rank["huber"][name] for rank in found])
+    assert len({rank["moments"][name] for rank in results}) == (1 if moments else ranks)
+    losses = np.array([rank["huber"][name] for rank in results])
     assert len(np.unique(losses[:, 0])) == ranks  # between, each rank's own
     assert len(np.unique(losses[:, 1])) == 1
 
@@ -83,7 +83,7 @@ def test_changes_since_the_last_average_travel_in_fewer_bits(together, bits):
             values = np.stack([variable.numpy() for variable in same])
             if values.ndim > 2:  # kernels
                 mean = cut(
-                    np.mean([cut(each - last[index], bits // 8) for each in values], axis=0),
+                    np.mean([cut(value - last[index], bits // 8) for value in values], axis=0),
                     bits // 8,
                 )
                 last[index] = last[index] + mean
@@ -104,7 +104,7 @@ def test_changes_since_the_last_average_travel_in_fewer_bits(together, bits):
 
 @pytest.mark.slow
 def test_own_moments_return_to_their_ranks_from_the_arrays_of_a_checkpoint(together):
-    assert [found["moments_again"] for found in together[1]] == [
+    assert [result["moments_again"] for result in together[1]] == [
         [True] * 4
     ] * exchange_training.RANKS
 

@@ -116,7 +116,7 @@ def main(out):
     connection.start()
     rank = engine().rank()
     sent = []
-    found = {}
+    cases = {}
     engine().all_to_all = metered(sent, rank, [])
     for name, folder, poison in (
         ("adam", None, None),
@@ -127,10 +127,12 @@ def main(out):
     ):
         job, rows, moved = train(name, sent, poison, folder)
         held = sum(
-            each.value.shape.num_elements() for each in job.optimizer.variables if len(each.shape)
+            variable.value.shape.num_elements()
+            for variable in job.optimizer.variables
+            if len(variable.shape)
         )
         held += sum(
-            each.value.shape.num_elements() for each in getattr(job.exchange, "masters", ())
+            variable.value.shape.num_elements() for variable in getattr(job.exchange, "masters", ())
         )
         row = job.exchange.end_epoch(5, 0, whole=True)
         case = {
@@ -140,10 +142,10 @@ def main(out):
             "held": held,
             "epoch": row,
         }
-        found[name + ", again" * (name in found)] = case
+        cases[name + ", again" * (name in cases)] = case
         if rank == 0:
             np.savez(out / f"{name}.npz", *job.arrays())
-    (out / f"{rank}.json").write_text(json.dumps(found))
+    (out / f"{rank}.json").write_text(json.dumps(cases))
     connection.stop()
 
 
@@ -162,7 +164,7 @@ def together(tmp_path_factory):
 
 def bytes_sent(bits, gradient_bytes=4):
     """By both ranks in a step; the norm of each layer takes four."""
-    weights = sum(size * each // 8 for size, each in zip(KERNELS, bits, strict=True)) + 4 * sum(
+    weights = sum(size * width // 8 for size, width in zip(KERNELS, bits, strict=True)) + 4 * sum(
         VECTORS
     )
     return gradient_bytes * VALUES + weights + 4 * len(KERNELS)
@@ -170,12 +172,12 @@ def bytes_sent(bits, gradient_bytes=4):
 
 @pytest.mark.slow
 def test_sharded_masters_train_as_resident_weights(together):
-    out, found = together
+    out, results = together
     with np.load(out / "adam.npz") as resident, np.load(out / "adam, sharded.npz") as sharded:
         assert resident.files == sharded.files
         for name in resident.files:
             np.testing.assert_allclose(sharded[name], resident[name], atol=2e-6, rtol=0)
-    for rank in found:
+    for rank in results:
         same = []
         for name in ("adam", "adam, sharded"):
             same.append([row[:5] + row[7:] for row in rank[name]["rows"]])
@@ -189,8 +191,8 @@ def test_sharded_masters_train_as_resident_weights(together):
 @pytest.mark.slow
 def test_all_ranks_compute_with_the_same_weights(together):
     first, second = together[1]
-    for name, found in first.items():
-        assert found["digest"] == second[name]["digest"], name
+    for name, case in first.items():
+        assert case["digest"] == second[name]["digest"], name
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def moved(results, key):
 
 
 def test_records_are_found_in_the_file_where_lmdb_reads_them(dataset):
-    found = 0
+    count = 0
     for path in shard_paths(dataset):
         data = path.read_bytes()
         with Shard(path) as shard:
@@ -62,8 +62,8 @@ def test_records_are_found_in_the_file_where_lmdb_reads_them(dataset):
             assert tuple(places) == shard.ids
             for sample_id, (first, size) in places.items():
                 assert data[first : first + size] == shard.read_bytes(sample_id)
-                found += 1
-    assert found == 12
+                count += 1
+    assert count == 12
 
 
 def test_each_node_gets_its_draw_and_its_part_of_the_held_out_samples(dataset, tmp_path):
@@ -182,9 +182,9 @@ def test_samples_of_the_same_ids_and_other_values_are_refused(dataset, tmp_path)
         )
         fake_samples.replace_shard(shard_path(dataset, rank), shard_path(tmp_path / "other", rank))
     errors = []
-    for each in stage(dataset, tmp_path):
-        if isinstance(each, DifferentError):
-            errors.append(each)
+    for outcome in stage(dataset, tmp_path):
+        if isinstance(outcome, DifferentError):
+            errors.append(outcome)
     assert len(errors) == 1
     lines = str(errors[0]).splitlines()
     assert "other samples" in lines[0]

@@ -103,17 +103,17 @@ def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
 
     with Dataset(folder) as dataset, pytest.MonkeyPatch.context() as patch:
         patch.setattr(MemorySource, "_load", counted)
-        found = thread_ranks.run([list(range(ranks))], guarded)
-    for each in found:
-        if isinstance(each, Exception) and not isinstance(each, threading.BrokenBarrierError):
-            raise each
-    return found
+        results = thread_ranks.run([list(range(ranks))], guarded)
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(result, threading.BrokenBarrierError):
+            raise result
+    return results
 
 
-def same(found, expected):
-    for own, others in zip(found, expected, strict=True):
-        assert len(own[0]) == len(others[0]) > 0
-        for pair, other in zip(own[0], others[0], strict=True):
+def same(results, expected):
+    for ours, theirs in zip(results, expected, strict=True):
+        assert len(ours[0]) == len(theirs[0]) > 0
+        for pair, other in zip(ours[0], theirs[0], strict=True):
             for a, b in zip(pair, other, strict=True):
                 np.testing.assert_array_equal(a, b)
 
@@ -141,17 +141,17 @@ def test_every_sample_is_read_once_and_batches_have_the_bits_of_the_disk(
     expected = trained(tmp_path, job, entries, ranks, ways)
     for first in ((0, 0), (1, 4)):  # from the start, and from within an epoch
         wanted = trained(tmp_path, job, entries, ranks, ways, first=first) if first[1] else expected
-        found = trained(tmp_path, kept(job), entries, ranks, ways, first=first)
-        same(found, wanted)
+        results = trained(tmp_path, kept(job), entries, ranks, ways, first=first)
+        same(results, wanted)
         ids = sorted(entry.id for entry in entries)
         slabs = ways > 1 and not inputs
         for part in range(ways) if slabs else range(1):
             read = []
-            for rank in found[part :: ways if slabs else 1]:
+            for rank in results[part :: ways if slabs else 1]:
                 read.extend(rank[1])
             assert sorted(read) == ids
-        assert (sum(rank[2] for rank in found) > 0) == (ranks > (ways if slabs else 1))
-        for _, _, _, stored in found:
+        assert (sum(rank[2] for rank in results) > 0) == (ranks > (ways if slabs else 1))
+        for _, _, _, stored in results:
             assert 0 < stored <= source_of(kept(job)).kept_bytes(len(entries), ranks)
 
 
@@ -163,9 +163,9 @@ def test_parts_from_an_hdf5_file_have_the_bits_of_those_from_the_dataset(tmp_pat
     expected = trained(tmp_path, job, entries, 2, 2, "x")
     slabs = Slabs(file=tmp_path / "slabs.h5")
     for source, read in ((slabs, [0, 0]), (Memory(of=slabs), [5, 5])):
-        found = trained(tmp_path, with_source(job, source), entries, 2, 2, "x")
-        same(found, expected)
-        assert [len(rank[1]) for rank in found] == read
+        results = trained(tmp_path, with_source(job, source), entries, 2, 2, "x")
+        same(results, expected)
+        assert [len(rank[1]) for rank in results] == read
 
 
 def test_owners_are_those_that_take_a_sample_first():
@@ -191,9 +191,9 @@ def test_samples_of_a_rank_that_keeps_its_share_never_travel(tmp_path):
     job = undivided("detector")
     entries = write(tmp_path, job, None, count=8)
     fixed = OfKind("source", Simulated).section("fixed")()
-    found = trained(tmp_path, with_source(job, Memory(of=fixed)), entries, 2)
-    same(found, trained(tmp_path, with_source(job, fixed), entries, 2))
-    for rank, (_, read, received, _) in enumerate(found):
+    results = trained(tmp_path, with_source(job, Memory(of=fixed)), entries, 2)
+    same(results, trained(tmp_path, with_source(job, fixed), entries, 2))
+    for rank, (_, read, received, _) in enumerate(results):
         assert sorted(read) == sorted(entry.id for entry in entries[rank::2])
         assert received == 0
 

@@ -63,8 +63,8 @@ def test_samples_in_any_order_stay_within_the_bytes_and_are_used_as_often_as_sta
                     wanted = records.decode(stored[key[1]][1])
                     np.testing.assert_array_equal(record.cbed, wanted.cbed)
                 used[key] += 1
-        for each in made:
-            each.result()
+        for future in made:
+            future.result()
     assert set(used.values()) == {3}
     assert len(used) == 48
     assert 6 * size <= ring.most_bytes <= 8 * size
@@ -122,7 +122,7 @@ def test_a_block_is_used_so_often_each_time_in_another_order_before_the_next_one
         orders = []
         for turn in range(turns):
             orders.append(tuple(key[1] for key, _ in taken[start + size * turn :][:size]))
-        assert {frozenset(each) for each in orders} == {
+        assert {frozenset(order) for order in orders} == {
             frozenset(range(start // 4, start // 4 + size))
         }
         assert len(set(orders)) > 1

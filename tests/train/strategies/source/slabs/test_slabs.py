@@ -62,10 +62,10 @@ def opened(folder, job, entries, axis="y"):
                         )
         return counts["asked"], lines
 
-    (found,) = thread_ranks.run([[0]], on_rank)
-    if isinstance(found, Exception):
-        raise found
-    return found
+    (result,) = thread_ranks.run([[0]], on_rank)
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def test_batches_of_parts_read_them_alone(tmp_path):

@@ -244,14 +244,16 @@ def test_pairs_in_hdf5_are_split_by_the_material_that_they_name_and_keep_attribu
                 pair.attrs["energy"] = 100.0
     experiment = load(config, ["split={train: 0.5, dev: 0.25, test: 0.25}"])
     listed = list_samples(batch_files(tmp_path), experiment)
-    assert [each.entry.id for each in listed[:2]] == [
+    assert [listed_sample.entry.id for listed_sample in listed[:2]] == [
         "batch_train_0-m-0-sample_0",
         "batch_train_0-m-0-sample_1",
     ]
-    assert {(each.entry.space_group, each.entry.formula) for each in listed} == {("Im-3m", "Fe")}
-    splits = {each.entry.material: set() for each in listed}
-    for each in listed:
-        splits[each.entry.material].add(each.entry.split)
+    assert {
+        (listed_sample.entry.space_group, listed_sample.entry.formula) for listed_sample in listed
+    } == {("Im-3m", "Fe")}
+    splits = {listed_sample.entry.material: set() for listed_sample in listed}
+    for listed_sample in listed:
+        splits[listed_sample.entry.material].add(listed_sample.entry.split)
     for names in splits.values():
         assert len(names) == 1
     assert set.union(*splits.values()) == {"train", "dev", "test"}

@@ -41,31 +41,31 @@ def test_patterns_that_cannot_be_intensities_are_refused(tmp_path, run, values, 
 def test_a_lost_pattern_is_masked_in_the_density_and_harms_no_other_place(run):
     values = patterns(SCAN)
     values[15, 20] = 0
-    found = reconstruct.reconstruct(values, run, BEAM)
-    whole = reconstruct.reconstruct(patterns(SCAN), run, BEAM)
+    result = reconstruct.reconstruct(values, run, BEAM)
+    undamaged = reconstruct.reconstruct(patterns(SCAN), run, BEAM)
     for name in ("density", "uncertainty", "bright_field"):
-        assert np.argwhere(np.isnan(getattr(found, name))).tolist() == [[15, 20]]
-    assert found.provenance["lost_patterns"] == [[15, 20]]
+        assert np.argwhere(np.isnan(getattr(result, name))).tolist() == [[15, 20]]
+    assert result.provenance["lost_patterns"] == [[15, 20]]
     assert (
         "1 pattern not recorded (empty), at scan row and column (15, 20): masked in the result"
-        in found.notes
+        in result.notes
     )
-    known = np.isfinite(found.density)
-    spread = np.abs(found.density - whole.density)[known]
-    assert spread.max() < whole.density.std()
+    known = np.isfinite(result.density)
+    spread = np.abs(result.density - undamaged.density)[known]
+    assert spread.max() < undamaged.density.std()
     assert (
-        np.median(spread) < 1e-3 * whole.density.std()
+        np.median(spread) < 1e-3 * undamaged.density.std()
     )  # the scale of the intensities is the same
 
 
 def test_values_that_are_not_finite_are_replaced_and_counted(run):
     values = patterns(SCAN)
     values[15, 20, 1, 1], values[2, 3, 0, 2] = np.nan, np.inf
-    found = reconstruct.reconstruct(values, run, BEAM, beam_intensity=1.0)
-    assert np.isfinite(found.density).all()
+    result = reconstruct.reconstruct(values, run, BEAM, beam_intensity=1.0)
+    assert np.isfinite(result.density).all()
     assert (
         "2 values not finite, in 2 patterns: replaced by the mean of their neighbours"
-        in found.notes
+        in result.notes
     )
 
 
@@ -73,8 +73,8 @@ def test_a_lost_pattern_is_masked_where_the_scan_is_resampled(run):
     coarse = replace(BEAM, scan_step_angstrom=(0.3, 0.3))
     values = patterns((40, 48))
     values[21, 17] = 0
-    found = reconstruct.reconstruct(values, run, coarse, beam_intensity=1.0)
-    hidden = np.argwhere(np.isnan(found.density)) * 0.4
+    result = reconstruct.reconstruct(values, run, coarse, beam_intensity=1.0)
+    hidden = np.argwhere(np.isnan(result.density)) * 0.4
     assert 0 < len(hidden) <= 4
     assert np.abs(hidden - np.array([21, 17]) * 0.3).max() < 0.4
 
@@ -108,22 +108,23 @@ def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(
     specimen = KnownSpecimen(formula="Au")
     data = stored(tmp_path / "scan.h5", values)
     plain = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1)
-    found = reconstruct.reconstruct(
+    result = reconstruct.reconstruct(
         data, run, BEAM, beam_intensity=1, specimen=specimen, options=how
     )
-    np.testing.assert_allclose(found.density, factor * plain.density, rtol=1e-5)
-    np.testing.assert_allclose(found.uncertainty, factor * plain.uncertainty, rtol=1e-5)
-    assert found.provenance["pacbed"]["thickness_angstrom"] == 40.0
-    assert any("1.50 times the network's" in line for line in found.notes)
-    np.testing.assert_array_equal(found.trust, 0.25)  # for the thickness that was fitted
+    np.testing.assert_allclose(result.density, factor * plain.density, rtol=1e-5)
+    np.testing.assert_allclose(result.uncertainty, factor * plain.uncertainty, rtol=1e-5)
+    assert result.provenance["pacbed"]["thickness_angstrom"] == 40.0
+    assert any("1.50 times the network's" in line for line in result.notes)
+    np.testing.assert_array_equal(result.trust, 0.25)  # for the thickness that was fitted
     assert thicknesses == [40.0]
-    assert any("for 40 Å of Au, the thickness as pacbed fits it" in line for line in found.notes)
+    assert any("for 40 Å of Au, the thickness as pacbed fits it" in line for line in result.notes)
     (rings, composition), of_refinement = seen
     np.testing.assert_allclose(rings, values.reshape(*SCAN, 16)[..., 2:4], rtol=1e-5)
     assert composition == {79: 1}
     assert of_refinement == (40.0, 0.1, 3)
     assert any(
-        "refined: begins with 40 Å, the thickness as pacbed fits it" in line for line in found.notes
+        "refined: begins with 40 Å, the thickness as pacbed fits it" in line
+        for line in result.notes
     )
 
 
@@ -154,9 +155,9 @@ def test_each_half_of_a_scan_has_a_density_of_its_own(tmp_path, run):
     data = stored(tmp_path / "scan.h5", patterns(SCAN))
     how = reconstruct.ReconstructionOptions(halves=True)
     plain = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1)
-    found = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1, options=how)
-    np.testing.assert_array_equal(found.density, plain.density)
-    facts = found.provenance["halves"]
+    result = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1, options=how)
+    np.testing.assert_array_equal(result.density, plain.density)
+    facts = result.provenance["halves"]
     assert (
         len(facts["q_per_angstrom"])
         == len(facts["ring_correlation"])
@@ -164,7 +165,7 @@ def test_each_half_of_a_scan_has_a_density_of_its_own(tmp_path, run):
         > 3
     )
     assert max(facts["ring_correlation"]) < 1  # they are not the same density
-    assert any("halves: their densities agree to" in line for line in found.notes)
+    assert any("halves: their densities agree to" in line for line in result.notes)
     coarse = replace(BEAM, scan_step_angstrom=(0.3, 0.3))
     with pytest.raises(InputError, match="halves need a network of layout scan and the scan step"):
         reconstruct.reconstruct(data, run, coarse, beam_intensity=1, options=how)

@@ -68,11 +68,11 @@ def test_a_density_of_a_wider_band_gets_that_of_the_network(tmp_path, model, sca
     provenance = sample.provenance | {"density_max_q_per_angstrom": band}
     path = tmp_path / "limited.h5"
     replace(sample, density=limited.astype(np.float32), provenance=provenance).save(path)
-    found = reconstruct(path, model, beam_intensity=1.0).truth
-    assert (found is not None) == is_known
+    truth = reconstruct(path, model, beam_intensity=1.0).truth
+    assert (truth is not None) == is_known
     if is_known:
         expected = reconstruct(scan, model, beam_intensity=1.0).truth
-        np.testing.assert_allclose(found, expected, rtol=1e-4)
+        np.testing.assert_allclose(truth, expected, rtol=1e-4)
 
 
 def test_the_picture_shows_both_in_the_same_colours(tmp_path, model, scan):
@@ -105,8 +105,8 @@ def test_no_truth_is_shown_where_none_is_known(tmp_path, model, scan):
 
 
 def test_edges_are_so_wide_along_each_axis():
-    found = edges((20, 30), (0.2, 0.4))
+    is_edge = edges((20, 30), (0.2, 0.4))
     margin_y = round(EDGE_ANGSTROM / 0.2)
     margin_x = round(EDGE_ANGSTROM / 0.4)
-    assert not found[margin_y:-margin_y, margin_x:-margin_x].any()
-    assert (~found).sum() == (20 - 2 * margin_y) * (30 - 2 * margin_x)
+    assert not is_edge[margin_y:-margin_y, margin_x:-margin_x].any()
+    assert (~is_edge).sum() == (20 - 2 * margin_y) * (30 - 2 * margin_x)

@@ -212,7 +212,7 @@ def test_astigmatism_that_a_focus_would_be_in_the_mirror_contradicts_no_orientat
         learnt = LearntAberrations(AberrationLimits((-60, 100), c12, 500), {})
         measured = measure_aberrations(overlaps, transforms, learnt.known, learnt.limits)
         facts.append(orientation_facts(overlaps, transforms, learnt, measured, np.empty((0, 2))))
-    assert [is_contradicted(each) for each in facts] == [False, True]
+    assert [is_contradicted(orientation) for orientation in facts] == [False, True]
     assert facts[0]["explained"] == pytest.approx(facts[1]["explained"], rel=1e-3)
     assert facts[1]["otherwise"] == "mirrored"
 

@@ -211,13 +211,13 @@ def test_blocks_are_blended_and_lost_patterns_stay_lost(model_with, monkeypatch)
 
     plain = reconstruct(values, model, BEAM, beam_intensity=1.0)
     monkeypatch.setattr(refine, "refine", twice)
-    found = reconstruct(values, model, BEAM, beam_intensity=1.0, specimen=SPECIMEN, options=STEPS)
-    np.testing.assert_allclose(found.density, 2 * plain.density, rtol=1e-5)
-    np.testing.assert_allclose(found.uncertainty, 3 * plain.uncertainty, rtol=1e-5)
-    assert np.isnan(found.density[5, 7])
-    assert found.provenance["lost_patterns"] == [[5, 7]]  # once, though the scan is read twice
-    assert sum("not recorded" in line for line in found.notes) == 1
-    assert [block["columns"] for block in found.provenance["refined"]["blocks"]] == [
+    result = reconstruct(values, model, BEAM, beam_intensity=1.0, specimen=SPECIMEN, options=STEPS)
+    np.testing.assert_allclose(result.density, 2 * plain.density, rtol=1e-5)
+    np.testing.assert_allclose(result.uncertainty, 3 * plain.uncertainty, rtol=1e-5)
+    assert np.isnan(result.density[5, 7])
+    assert result.provenance["lost_patterns"] == [[5, 7]]  # once, though the scan is read twice
+    assert sum("not recorded" in line for line in result.notes) == 1
+    assert [block["columns"] for block in result.provenance["refined"]["blocks"]] == [
         [0, 64],
         [16, 80],
     ]
@@ -226,12 +226,12 @@ def test_blocks_are_blended_and_lost_patterns_stay_lost(model_with, monkeypatch)
     assert calls[0][4] == 2
     assert any(
         "is 0.2 by lens" in line and "0.1 with the columns" in line and "tilt 5.0 mrad" in line
-        for line in found.notes
+        for line in result.notes
     )
 
 
 def test_a_density_of_a_network_that_learnt_nothing_is_refined_or_stays(model_with):
-    found = reconstruct(
+    result = reconstruct(
         patterns((24, 28)),
         model_with(1e-6),
         BEAM,
@@ -239,9 +239,9 @@ def test_a_density_of_a_network_that_learnt_nothing_is_refined_or_stays(model_wi
         specimen=SPECIMEN,
         options=STEPS,
     )
-    assert np.isfinite(found.density).all()
+    assert np.isfinite(result.density).all()
     assert (
-        sum(line.startswith("refined: rows 0 to 23, columns 0 to 27") for line in found.notes) == 1
+        sum(line.startswith("refined: rows 0 to 23, columns 0 to 27") for line in result.notes) == 1
     )
 
 
@@ -268,19 +268,19 @@ def test_without_columns_the_density_stays_and_the_shared_numbers_are_noted(
     plain = reconstruct(values, model, BEAM, beam_intensity=1.0)
     monkeypatch.setattr(refine, "refine", shared)
     asked = ReconstructionOptions(refine_steps=2)
-    found = reconstruct(values, model, BEAM, beam_intensity=1.0, specimen=SPECIMEN, options=asked)
-    np.testing.assert_array_equal(found.density, plain.density)
-    np.testing.assert_array_equal(found.uncertainty, plain.uncertainty)
-    assert found.provenance["refined"]["blocks"][0]["thickness_angstrom"] == 21.0
-    assert any("thickness 21 Å, tilt 5.0 mrad" in line for line in found.notes)
-    for line in found.notes:
+    result = reconstruct(values, model, BEAM, beam_intensity=1.0, specimen=SPECIMEN, options=asked)
+    np.testing.assert_array_equal(result.density, plain.density)
+    np.testing.assert_array_equal(result.uncertainty, plain.uncertainty)
+    assert result.provenance["refined"]["blocks"][0]["thickness_angstrom"] == 21.0
+    assert any("thickness 21 Å, tilt 5.0 mrad" in line for line in result.notes)
+    for line in result.notes:
         assert "experimental" not in line
 
 
 def test_a_density_whose_error_is_large_is_not_refined(model_with, monkeypatch):
     monkeypatch.setattr(refine, "refine", None)
     plain = reconstruct(patterns((24, 28)), model_with(1e6), BEAM, beam_intensity=1.0)
-    found = reconstruct(
+    result = reconstruct(
         patterns((24, 28)),
         model_with(1e6),
         BEAM,
@@ -288,8 +288,8 @@ def test_a_density_whose_error_is_large_is_not_refined(model_with, monkeypatch):
         specimen=SPECIMEN,
         options=STEPS,
     )
-    np.testing.assert_array_equal(found.density, plain.density)
-    assert any(line.startswith("refinement changed nothing") for line in found.notes)
+    np.testing.assert_array_equal(result.density, plain.density)
+    assert any(line.startswith("refinement changed nothing") for line in result.notes)
 
 
 def test_a_thickness_beyond_the_training_is_outside(model_with):
@@ -297,7 +297,7 @@ def test_a_thickness_beyond_the_training_is_outside(model_with):
     largest = max(thickness_angstrom(model.experiment))
     for factor, outside in ((1.05, False), (1.15, True), (1.6, True)):
         specimen = KnownSpecimen(factor * largest, "Si")
-        found = reconstruct(
+        result = reconstruct(
             patterns((24, 28)),
             model,
             BEAM,
@@ -305,5 +305,5 @@ def test_a_thickness_beyond_the_training_is_outside(model_with):
             specimen=specimen,
             options=ReconstructionOptions(trust=False),
         )
-        assert bool(found.warnings) == outside
-        assert any(line.startswith("thickness:") for line in found.notes) == outside
+        assert bool(result.warnings) == outside
+        assert any(line.startswith("thickness:") for line in result.notes) == outside

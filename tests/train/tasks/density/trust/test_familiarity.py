@@ -126,12 +126,12 @@ def test_examples_from_outside_show_what_is_near_the_border_and_hide_nothing_els
     few = 16
     near = features(few, 4, defocus=-80.0)
     before, after = (
-        auroc(found.distance(inside), found.distance(near)) for found in (learnt, taught)
+        auroc(fitted.distance(inside), fitted.distance(near)) for fitted in (learnt, taught)
     )
     assert after > max(before, 0.98)
     others = {"semiangle": 0.025}, {"step": 1.3 * STEP}, {"turn": np.pi / 4}, {"dose": 100.0}
     distances = [taught.distance(features(few, 5, **optics)) for optics in others]
-    assert min(auroc(taught.distance(inside), each) for each in distances) >= 0.9
+    assert min(auroc(taught.distance(inside), distance) for distance in distances) >= 0.9
 
 
 def test_familiarity_is_the_share_of_the_dev_split_that_is_farther(learnt):
@@ -225,12 +225,12 @@ def model(tmp_path_factory):
     network = small.network.model_copy(update={"output_channels": 2})
     folder = tmp_path_factory.mktemp("familiar")
     write_run(folder, small.model_copy(update={"training": training, "network": network}))
-    found = load_model(folder)
+    loaded = load_model(folder)
     predict = ensemble_predictor(
-        load_network(found, WINDOW), found, Views(range(8), 0), with_maps=True
+        load_network(loaded, WINDOW), loaded, Views(range(8), 0), with_maps=True
     )
     patterns = np.stack([scan(WINDOW, seed) for seed in range(60)])
-    statistics = PatternStatistics.of(WINDOW, found.conditions)
+    statistics = PatternStatistics.of(WINDOW, loaded.conditions)
     rows = window_features(statistics, patterns, predict(patterns).maps)
     familiarity.write_familiarity(folder / familiarity.FILE, Familiarity.fit(rows[:40], rows[40:]))
     (folder / "calibration.json").write_text(

@@ -22,9 +22,9 @@ def facts_of(values: np.ndarray) -> dict[str, float]:
     moments = np.zeros(MOMENTS)
     for strip in values:
         add_moments(moments, strip)
-    found = intensity_facts(moments)
-    assert found is not None
-    return found
+    facts = intensity_facts(moments)
+    assert facts is not None
+    return facts
 
 
 def test_patterns_that_were_each_divided_by_their_maximum_are_told():

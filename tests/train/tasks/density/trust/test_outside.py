@@ -97,15 +97,15 @@ def beyond_range(entry):
 def test_each_scattered_sample_is_beyond_one_range_and_keeps_its_direction(samples):
     experiment, _, entries = samples
     planned = []
-    for each in plan_outside(entries, experiment, 100):
-        if each.material:
-            planned.append(each)
+    for plan in plan_outside(entries, experiment, 100):
+        if plan.material:
+            planned.append(plan)
     of_entry = {entry.id: entry for entry in entries}
-    found = set()
-    for each in planned:
-        assert len({entry.specimen for entry in each.entries}) == 1
-        assert each.material.name == each.entries[0].material
-        for entry in each.entries:
+    quantities = set()
+    for plan in planned:
+        assert len({entry.specimen for entry in plan.entries}) == 1
+        assert plan.material.name == plan.entries[0].material
+        for entry in plan.entries:
             ((name, ratio),) = beyond_range(entry).items()
             assert BEYOND[0] - 1e-9 <= ratio <= BEYOND[1] + 1e-9
             original = of_entry[entry.id.rpartition("-")[0]]
@@ -114,13 +114,13 @@ def test_each_scattered_sample_is_beyond_one_range_and_keeps_its_direction(sampl
             }
             if name == "C12_angstrom":
                 assert entry.varied[name][1] == original.varied[name][1]
-            found.add(name)
-    assert found >= {"defocus_angstrom", "C12_angstrom"}
-    assert len({entry.id for each in planned for entry in each.entries}) == sum(
-        len(each.entries) for each in planned
+            quantities.add(name)
+    assert quantities >= {"defocus_angstrom", "C12_angstrom"}
+    assert len({entry.id for plan in planned for entry in plan.entries}) == sum(
+        len(plan.entries) for plan in planned
     )
     assert plan_outside(entries, experiment, 0) == []
-    assert sum(each.material is not None for each in plan_outside(entries, experiment, 1)) == 1
+    assert sum(plan.material is not None for plan in plan_outside(entries, experiment, 1)) == 1
 
 
 @pytest.mark.slow
@@ -156,19 +156,19 @@ def test_values_are_beyond_both_sides_of_a_range():
 def test_imperfections_and_dose_are_beyond_what_is_drawn_in_training(samples):
     experiment, directory, entries = samples
     planned = []
-    for each in plan_outside(entries, experiment, 1):
-        if not each.material and not each.orientation:
-            planned.append(each)
+    for plan in plan_outside(entries, experiment, 1):
+        if not plan.material and not plan.orientation:
+            planned.append(plan)
     assert len(planned) == 3
-    ranges = [each.experiment.training.inputs for each in planned]
+    ranges = [plan.experiment.training.inputs for plan in planned]
     source, scale = (inputs.imperfections.given() for inputs in ranges[:2])
     assert source == {"source_size_angstrom": (BEYOND[0] * SOURCE, BEYOND[1] * SOURCE)}
     assert scale == {"pixel_scale": (BEYOND[0] * SCALE, BEYOND[1] * SCALE)}
     assert ranges[2].dose_electrons_per_pattern == tuple(part * DOSE[0] for part in LEAST_DOSE)
     with Dataset(directory) as dataset:
-        for each in planned:
-            windows = list(outside_windows(dataset, [each]))
-            assert [window.entry for window in windows] == list(each.entries)
+        for plan in planned:
+            windows = list(outside_windows(dataset, [plan]))
+            assert [window.entry for window in windows] == list(plan.entries)
             assert {window.patterns.shape for window in windows} == {(1, *WINDOW, 6, 8)}
     few = windows[0]
     entry = planned[2].entries[0]
@@ -185,30 +185,30 @@ def test_imperfections_and_dose_are_beyond_what_is_drawn_in_training(samples):
 def test_orientations_of_the_detector_are_all_but_the_right_one(samples):
     experiment, directory, entries = samples
     planned = []
-    for each in plan_outside(entries, experiment, 1):
-        if each.orientation:
-            planned.append(each)
-    assert [each.orientation for each in planned] == [1, 2, 3]  # 6×8 pixels cannot be transposed
+    for plan in plan_outside(entries, experiment, 1):
+        if plan.orientation:
+            planned.append(plan)
+    assert [plan.orientation for plan in planned] == [1, 2, 3]  # 6×8 pixels cannot be transposed
     many = []
-    for each in plan_outside(entries * 50, experiment, 1):
-        if each.orientation:
-            many.append(each)
-    assert [len(each.entries) for each in many] == [outside.ORIENTED // 2] * 2 + [outside.ORIENTED]
+    for plan in plan_outside(entries * 50, experiment, 1):
+        if plan.orientation:
+            many.append(plan)
+    assert [len(plan.entries) for plan in many] == [outside.ORIENTED // 2] * 2 + [outside.ORIENTED]
     with Dataset(directory) as dataset:
-        for each in planned:
+        for plan in planned:
             drawn = []
-            for w in known_windows.known_windows(dataset, each.entries, experiment):
+            for w in known_windows.known_windows(dataset, plan.entries, experiment):
                 if w.is_last:
                     drawn.append(w)
-            found = list(outside_windows(dataset, [each]))
-            for window, right in zip(found, drawn, strict=True):
-                y, x = (slice(None, None, -1 if each.orientation & bit else 1) for bit in (1, 2))
+            windows = list(outside_windows(dataset, [plan]))
+            for window, right in zip(windows, drawn, strict=True):
+                y, x = (slice(None, None, -1 if plan.orientation & bit else 1) for bit in (1, 2))
                 np.testing.assert_array_equal(window.patterns, right.patterns[..., y, x])
                 np.testing.assert_array_equal(window.density, right.density)
     square = experiment.model_copy(
         update={"detector": experiment.detector.model_copy(update={"shape": (8, 8)})}
     )
-    assert [each.orientation for each in outside._misoriented(entries * 50, square)] == [
+    assert [plan.orientation for plan in outside._misoriented(entries * 50, square)] == [
         1,
         2,
         3,
@@ -222,7 +222,7 @@ def test_orientations_of_the_detector_are_all_but_the_right_one(samples):
 @pytest.mark.slow
 def test_a_sample_with_its_own_values_is_that_of_the_dataset(samples):
     experiment, directory, entries = samples
-    (planned,) = (each for each in plan_outside(entries, experiment, 1) if each.material)
+    (planned,) = (plan for plan in plan_outside(entries, experiment, 1) if plan.material)
     specimen = []
     for entry in entries:
         if entry.specimen == planned.entries[0].specimen:
@@ -273,7 +273,7 @@ def test_calibration_learns_from_them_and_measures_on_other_crystals(samples, ru
         if entry.split == "test":
             tested.append(entry)
     planned = plan_outside(tested, experiment, 1)
-    windows = sum(len(each.entries) * (2 if each.material else 1) for each in planned)
+    windows = sum(len(plan.entries) * (2 if plan.material else 1) for plan in planned)
     assert (measured["windows_inside"], measured["windows_outside"]) == (2 * len(tested), windows)
     assert 0 <= measured["auroc"] <= 1
     assert 0 <= measured["auroc_alike"] <= 1
@@ -292,9 +292,9 @@ def test_calibration_on_another_dataset_uses_its_crystals(samples, run, tmp_path
     expected = calibrate(run, 2, 1, outside=2).calibration
     moved = tmp_path / "moved/config.yaml"
     moved.write_text(moved.read_text().replace(str(directory), str(tmp_path / "nothing")))
-    found = calibrate(tmp_path / "moved", 2, 1, outside=2, data=directory).calibration
-    assert found.pop("data") == directory.name
-    assert found == expected
+    calibration = calibrate(tmp_path / "moved", 2, 1, outside=2, data=directory).calibration
+    assert calibration.pop("data") == directory.name
+    assert calibration == expected
 
     narrow = yaml.safe_load((directory / "config.yaml").read_text())
     narrow["microscope"]["semiangle_mrad"] = 12.0
@@ -317,6 +317,6 @@ def test_held_out_samples_may_be_those_of_a_dataset_without_a_training_split(
     text = manifest.text_of(config, manifest.read_header(directory)["config_hash"], without, ())
     (tmp_path / "held-out/manifest.jsonl").write_text(text)
     expected = calibrate(run, 2, 1).calibration
-    found = calibrate(run, 2, 1, data=tmp_path / "held-out").calibration
-    assert found.pop("data") == "held-out"
-    assert found == expected
+    calibration = calibrate(run, 2, 1, data=tmp_path / "held-out").calibration
+    assert calibration.pop("data") == "held-out"
+    assert calibration == expected

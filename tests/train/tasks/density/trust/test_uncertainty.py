@@ -89,9 +89,9 @@ def test_two_factors_cover_one_and_two_sigma_of_errors_with_heavy_tails() -> Non
     dev = windows(40, seed=5)
     test = windows(40, seed=6)
     learnt = Familiarity.fit(rng.normal(size=(300, 5)), np.stack([row.features for row in dev]))
-    found = calibrate_uncertainty(dev, test, learnt, "8 symmetries", 8)
-    assert found["samples"] == 40
-    assert found["uncertainty_factor"] == found["scale"]
+    calibration = calibrate_uncertainty(dev, test, learnt, "8 symmetries", 8)
+    assert calibration["samples"] == 40
+    assert calibration["uncertainty_factor"] == calibration["scale"]
     same = [
         row for row in dev if row.facts["kind"] == "crystal"
     ]  # of one Laplace distribution: the factors are known
@@ -101,8 +101,8 @@ def test_two_factors_cover_one_and_two_sigma_of_errors_with_heavy_tails() -> Non
     assert crystals["two_sigma_factor"] == pytest.approx(two / one, rel=0.02)
     assert two / one > stats.norm.ppf((1 + TWO_SIGMA) / 2)  # beyond the two of a Gaussian
     assert "test" not in crystals
-    assert found["test"]["coverage_68"] == pytest.approx(0.683, abs=0.01)
-    assert found["test"]["coverage_95"] == pytest.approx(0.954, abs=0.01)
+    assert calibration["test"]["coverage_68"] == pytest.approx(0.683, abs=0.01)
+    assert calibration["test"]["coverage_95"] == pytest.approx(0.954, abs=0.01)
 
 
 def test_coverage_is_told_by_group_and_a_bad_group_does_not_hide_in_the_mean() -> None:
@@ -111,10 +111,10 @@ def test_coverage_is_told_by_group_and_a_bad_group_does_not_hide_in_the_mean() -
         np.random.default_rng(8).normal(size=(99, 5)),
     )
     dev = windows(40, seed=5)
-    found = calibrate_uncertainty(
+    calibration = calibrate_uncertainty(
         dev, [*windows(40, seed=6), *windows(4, seed=9, shift=9.0)], learnt, "", 8
     )
-    rows = {(row["by"], row["group"]): row for row in found["groups"]}
+    rows = {(row["by"], row["group"]): row for row in calibration["groups"]}
     assert rows["kind", "glass"]["windows"] == 11
     assert rows["kind", "glass"]["coverage_68"] < 0.55
     assert rows["kind", "crystal"]["coverage_68"] > 0.68
@@ -125,7 +125,9 @@ def test_coverage_is_told_by_group_and_a_bad_group_does_not_hide_in_the_mean() -
             ranges.append(group)
     assert ranges == ["10 to 23", "24 to 36", "37 to 49"]
     assert rows["familiarity", "flagged"]["windows"] >= 4
-    assert found["test_flagged"] == pytest.approx(rows["familiarity", "flagged"]["windows"] / 44)
+    assert calibration["test_flagged"] == pytest.approx(
+        rows["familiarity", "flagged"]["windows"] / 44
+    )
 
 
 def test_how_much_the_coverage_differs_between_windows_is_told() -> None:
@@ -139,9 +141,9 @@ def test_how_much_the_coverage_differs_between_windows_is_told() -> None:
 
     learnt = Familiarity.fit(rng.normal(size=(300, 5)), rng.normal(size=(99, 5)))
     test = [errors_of(size) for size in np.linspace(0.5, 2.0, 61)]
-    found = calibrate_uncertainty([errors_of(1.0) for _ in range(20)], test, learnt, "", 8)
+    calibration = calibrate_uncertainty([errors_of(1.0) for _ in range(20)], test, learnt, "", 8)
     of_sizes = [float(2 * stats.norm.cdf(1 / size) - 1) for size in (1.75, 0.75)]
-    assert found["windows_68"] == pytest.approx(of_sizes, abs=0.01)
+    assert calibration["windows_68"] == pytest.approx(of_sizes, abs=0.01)
 
 
 def test_wrong_windows_are_told_by_the_error_that_is_stated_over_their_contrast() -> None:
@@ -164,11 +166,11 @@ def test_wrong_windows_are_told_by_the_error_that_is_stated_over_their_contrast(
             )
         )
     learnt = Familiarity.fit(rng.normal(size=(300, 5)), rng.normal(size=(99, 5)))
-    found = uncertainty.wrong_windows([*rows, rows[0]._replace(contrast=(1.0, 0.0))], learnt, 1.0)
-    assert found is not None
-    assert (found["windows"], found["wrong"]) == (60, 20)
-    assert found["auroc_contrast"] == pytest.approx(19 / 20)
-    assert found["auroc_familiarity"] == pytest.approx(0.5, abs=0.2)
+    wrong = uncertainty.wrong_windows([*rows, rows[0]._replace(contrast=(1.0, 0.0))], learnt, 1.0)
+    assert wrong is not None
+    assert (wrong["windows"], wrong["wrong"]) == (60, 20)
+    assert wrong["auroc_contrast"] == pytest.approx(19 / 20)
+    assert wrong["auroc_familiarity"] == pytest.approx(0.5, abs=0.2)
     assert uncertainty.wrong_windows(rows[1:3], learnt, 1.0) is None
 
 
