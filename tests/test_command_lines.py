@@ -203,10 +203,10 @@ def test_an_unforeseen_error_is_one_line_and_its_traceback_is_in_a_file(capsys, 
 def test_an_unforeseen_error_is_printed_for_debugging(capsys, monkeypatch):
     monkeypatch.setenv(command_line.DEBUG, "1")
     assert exit_code(unforeseen) == 1
-    first, *_, before, last = capsys.readouterr().err.splitlines()
+    first, *_, cause, last = capsys.readouterr().err.splitlines()
     assert first == "Traceback (most recent call last):"
-    assert before == "IndexError: pop from empty list"
-    assert last == f"error: unexpected {before}"
+    assert cause == "IndexError: pop from empty list"
+    assert last == f"error: unexpected {cause}"
 
 
 def test_an_unforeseen_error_is_one_line_without_a_place_for_its_traceback(

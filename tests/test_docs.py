@@ -58,22 +58,22 @@ def test_scripts_that_a_page_names_are_there_or_at_the_commit_that_it_names(page
     "At commit HASH:" before the block of its command, or "commit HASH" after its name.
     """
     blocks = page.read_text(encoding="utf-8").split("\n\n")
-    for number, block in enumerate(blocks):
+    for index, block in enumerate(blocks):
         for named in NAMED.finditer(block):
             if (ROOT / named[0]).exists():
                 continue
             commits = AT_COMMIT.search(block, named.end())
             if block.startswith("    "):
-                commits = AT_COMMIT.search(block_before(blocks, number))
+                commits = AT_COMMIT.search(block_before(blocks, index))
             assert commits, f"{named[0]} is neither there nor at a commit"
             assert is_in_commit(named[0], commits[1] or commits[2]), named[0]
 
 
-def block_before(blocks, number):
+def block_before(blocks, index):
     """The last block before a block of commands that is no command itself."""
-    while blocks[number].startswith("    "):
-        number -= 1
-    return blocks[number]
+    while blocks[index].startswith("    "):
+        index -= 1
+    return blocks[index]
 
 
 def is_in_commit(path, commit):

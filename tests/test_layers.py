@@ -132,9 +132,9 @@ def imports(path: Path) -> Iterator[str]:
             named = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             module = absolute(path, node)
-            whole = f"{module}."
+            prefix = f"{module}."
             named = [
-                whole + alias.name if whole + alias.name in KNOWN else module
+                prefix + alias.name if prefix + alias.name in KNOWN else module
                 for alias in node.names
             ]
         else:
@@ -180,15 +180,15 @@ def part(module: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("module", KNOWN)
 def test_a_module_imports_from_its_own_part_and_from_layers_below(module):
-    package, own = part(module)
+    package, layer = part(module)
     upward = []
     for imported in imports_of_all()[module]:
         other = part(imported)
         if other[0] != package:
             # a program may use the whole distribution
-            allowed = other[0] in BELOW[package] or own == "__main__"
+            allowed = other[0] in BELOW[package] or layer == "__main__"
         else:
-            allowed = other[1] == own or FLOOR[other] < FLOOR[package, own]
+            allowed = other[1] == layer or FLOOR[other] < FLOOR[package, layer]
         if not allowed:
             upward.append(imported)
     assert not upward

@@ -99,9 +99,9 @@ def test_recomputed_stacks_are_not_kept() -> None:
     """
     config = NetworkConfig(**SMALL | {"input_shape": (6, 2, 3), "layers": (3,), "dropout": 0.0})
     pixels = 6
-    whole = 6 + 5 + 9 + 13 + 12 + 17  # patterns, stacks, ReLU of the new maps, input of `last`
+    values = 6 + 5 + 9 + 13 + 12 + 17  # patterns, stacks, ReLU of the new maps, input of `last`
     saved = 6 + 5 + 12 + 17
-    assert count(config).activation_bytes("float32") == 4 * pixels * whole
+    assert count(config).activation_bytes("float32") == 4 * pixels * values
     assert count(config, recompute=True).activation_bytes("float32") == 4 * pixels * saved
     assert count(config, recompute=True).step_flop == count(config).step_flop
     paper, lean = (

@@ -26,33 +26,33 @@ def config(**options):
 
 
 def test_a_part_is_counted_as_a_fraction_with_halos():
-    whole = count(config(kernel=5))
-    part = count(config(kernel=5), ways=2)
-    assert part.forward_flop * 2 == whole.forward_flop
-    assert part.activation_bytes("float16") * 2 == whole.activation_bytes("float16")
-    assert part.parameters == whole.parameters
+    undivided = count(config(kernel=5))
+    divided = count(config(kernel=5), ways=2)
+    assert divided.forward_flop * 2 == undivided.forward_flop
+    assert divided.activation_bytes("float16") * 2 == undivided.activation_bytes("float16")
+    assert divided.parameters == undivided.parameters
     # Two rows of the input for 3×3, and four of each map for 5×5; the input's gradient does not
     # travel.
     forward = 2 * 3 * 48 + 4 * (
         48 * (6 + 4) + 24 * 14 + 48 * (18 + 4)
     )  # 18: 4 new maps and 14 of the skip
-    assert part.halo_bytes("float32") == 4 * (2 * forward - 2 * 3 * 48)
+    assert divided.halo_bytes("float32") == 4 * (2 * forward - 2 * 3 * 48)
     moments = 2 * 14  # mean and variance of the maps before the only pooling
-    assert part.moment_bytes(ways=2) == 4 * 2 * moments
-    assert part.exchanges == 2 * 6 - 1 + 2
-    assert whole.exchanges == whole.halo_bytes("float32") == whole.moment_bytes(1) == 0
+    assert divided.moment_bytes(ways=2) == 4 * 2 * moments
+    assert divided.exchanges == 2 * 6 - 1 + 2
+    assert undivided.exchanges == undivided.halo_bytes("float32") == undivided.moment_bytes(1) == 0
 
 
 def test_a_part_of_two_axes_has_a_quarter_of_the_flop_and_an_exchange_along_each():
-    whole = count(config(kernel=5))
+    undivided = count(config(kernel=5))
     one_axis = count(config(kernel=5), ways=2)
-    part = count(config(kernel=5), ways=2, axis=0, further=[(1, 2)])
-    assert part.forward_flop * 4 == whole.forward_flop
-    assert part.parameters == whole.parameters
-    assert part.exchanges == 2 * (one_axis.exchanges - 2) + 2  # one of moments, forward and back
-    assert part.moment_bytes(ways=4) == 3 * one_axis.moment_bytes(ways=2)
+    divided = count(config(kernel=5), ways=2, axis=0, further=[(1, 2)])
+    assert divided.forward_flop * 4 == undivided.forward_flop
+    assert divided.parameters == undivided.parameters
+    assert divided.exchanges == 2 * (one_axis.exchanges - 2) + 2  # one of moments, forward and back
+    assert divided.moment_bytes(ways=4) == 3 * one_axis.moment_bytes(ways=2)
     halos = []
-    for layer in part.layers:
+    for layer in divided.layers:
         if layer.name.startswith("first_halo"):
             halos.append(layer)
     # of the input, 3 channels of 16 x 24: two rows, then two columns of 18

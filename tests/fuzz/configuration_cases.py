@@ -71,8 +71,8 @@ def valid(folder: Path) -> list[Command]:
     into `folder`.
     """
     commands: list[Command] = []
-    for number, base in enumerate(BASES):
-        path = folder / f"{number}.yaml"
+    for index, base in enumerate(BASES):
+        path = folder / f"{index}.yaml"
         path.write_text(yaml.safe_dump(base))
         commands.append(("namsa", ["simulate", str(path), "--dry-run"]))
         commands.append(("fcdensenet", ["describe", str(path), "--json"]))

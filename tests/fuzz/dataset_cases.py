@@ -50,7 +50,7 @@ COMMANDS = (
 def simulate_complete(config: SimulationConfig, material: Material, entry: Entry) -> Sample:
     """Returns a fake sample with all that the views of a sample read."""
     sample = fake_samples.simulate(config, material, entry)
-    own = {
+    described = {
         "formula": entry.formula, "space_group": entry.space_group,
         "zone_axis": list(entry.zone_axis),
         "source": material.source, "split": entry.split, "seed": entry.seed, "atoms": 12,
@@ -61,7 +61,7 @@ def simulate_complete(config: SimulationConfig, material: Material, entry: Entry
         "frozen_phonons": {"configurations": 2},
         "beam_tilt_mrad": [0.0, 1.0],
     }  # fmt: skip
-    return replace(sample, provenance=sample.provenance | own)
+    return replace(sample, provenance=sample.provenance | described)
 
 
 def main(words: list[str]) -> int:
@@ -175,9 +175,9 @@ class Datasets:
             originals = {sample_id: opened.read_bytes(sample_id) for sample_id in opened.ids}
         shard.unlink()
         with ShardWriter(shard) as writer:
-            for number, (sample_id, record) in enumerate(originals.items()):
+            for index, (sample_id, record) in enumerate(originals.items()):
                 odd_id = rng.choice((*ODD_IDS, *self._ids)) if rng.random() < 0.5 else sample_id
-                is_odd = rng.random() < (0.9 if number == 0 else 0.2)
+                is_odd = rng.random() < (0.9 if index == 0 else 0.2)
                 writer.put(odd_id, self._odd_record(record, sample_id, rng) if is_odd else record)
         return self._command(rng)
 
@@ -190,9 +190,9 @@ class Datasets:
             if rng.random() < 0.2:
                 for key in rng.sample(sorted(header["provenance"]), 3):
                     del header["provenance"][key]
-            part = rng.choice(("arrays", "provenance", "provenance", ""))
-            if part:
-                header[part] = values.changed_tree(header[part], rng)
+            section = rng.choice(("arrays", "provenance", "provenance", ""))
+            if section:
+                header[section] = values.changed_tree(header[section], rng)
             else:
                 header = values.changed_tree(header, rng)
             if (

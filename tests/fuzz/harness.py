@@ -207,7 +207,7 @@ def _run(
 def restored() -> Iterator[None]:
     """Restores what a command may change in its process, which usually ends with it."""
     environment = dict(os.environ)
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers = {signal_number: signal.getsignal(signal_number) for signal_number in SIGNALS}
     limits = {kind: resource.getrlimit(kind) for kind in LIMITS}
     try:
         with warnings.catch_warnings():
@@ -215,8 +215,8 @@ def restored() -> Iterator[None]:
     finally:
         for kind, limit in limits.items():
             resource.setrlimit(kind, limit)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)
         if dict(os.environ) != environment:
             os.environ.clear()
             os.environ.update(environment)

@@ -26,13 +26,15 @@ def forked_readers() -> Iterator[None]:
     process.
     """
     launch.forked_python("namsa.io.hdf5_process")
-    own = confined_library.subprocess
-    replaced = {name: getattr(own, name) for name in ("PIPE", "DEVNULL", "TimeoutExpired")}
+    real_subprocess = confined_library.subprocess
+    replaced = {
+        name: getattr(real_subprocess, name) for name in ("PIPE", "DEVNULL", "TimeoutExpired")
+    }
     confined_library.subprocess = SimpleNamespace(Popen=ForkedReader, **replaced)
     try:
         yield
     finally:
-        confined_library.subprocess = own
+        confined_library.subprocess = real_subprocess
 
 
 class ForkedReader:
@@ -46,7 +48,7 @@ class ForkedReader:
         self._connection.connect(os.environ["FORK_SERVER"])
         requests, stdin = os.pipe()
         stdout, replies = os.pipe()
-        files = {0: requests, 1: replies} | {number: number for number in pass_fds}
+        files = {0: requests, 1: replies} | {descriptor: descriptor for descriptor in pass_fds}
         request = {
             "arguments": command[1:],
             "environment": dict(env),

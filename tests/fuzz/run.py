@@ -166,10 +166,10 @@ def attack(kind: Kind, seed: int, keep: Path | None, numbers: range) -> Chunk:
     for program in kind.programs:
         main_function(program)
     with harness.Runner(call) as runner:
-        for number in numbers:
-            if attack_once(kind, seed, number, runner):
+        for case_number in numbers:
+            if attack_once(kind, seed, case_number, runner):
                 with harness.Runner(call) as alone:
-                    if fault := attack_once(kind, seed, number, alone, keep, PATIENCE):
+                    if fault := attack_once(kind, seed, case_number, alone, keep, PATIENCE):
                         faults.append(fault)
     return {"seconds": time.monotonic() - started, "faults": faults}
 
@@ -177,7 +177,7 @@ def attack(kind: Kind, seed: int, keep: Path | None, numbers: range) -> Chunk:
 def attack_once(
     kind: Kind,
     seed: int,
-    number: int,
+    case_number: int,
     runner: harness.Runner,
     keep: Path | None = None,
     patience: float = 1.0,
@@ -185,10 +185,10 @@ def attack_once(
     """Runs one case in a temporary folder."""
     with tempfile.TemporaryDirectory(dir=MEMORY, ignore_cleanup_errors=True) as temporary:
         outside = Path(temporary)
-        name = f"{kind.name}-{number}"
+        name = f"{kind.name}-{case_number}"
         folder = outside / "cases" / name
         folder.mkdir(parents=True)
-        program, words = kind.case(random.Random(f"{kind.name}/{seed}/{number}"), folder)
+        program, words = kind.case(random.Random(f"{kind.name}/{seed}/{case_number}"), folder)
         outcome = runner.run((program, words), folder, kind.seconds, patience)
         fault = harness.fault(outcome, kind.seconds)
         if [path.name for path in (*outside.iterdir(), *folder.parent.iterdir())] != [
@@ -206,7 +206,12 @@ def attack_once(
                 ["cp", "-aT", folder, keep / name], check=False
             )  # knows pipes and sparse files
     if fault:
-        return {"kind": kind.name, "case": number, "command": [program, *words], "fault": fault}
+        return {
+            "kind": kind.name,
+            "case": case_number,
+            "command": [program, *words],
+            "fault": fault,
+        }
     return None
 
 

@@ -53,9 +53,9 @@ def scattering(gold):
 def upper_part(atoms: ase.Atoms, slices: int) -> ase.Atoms:
     """The atoms of the first slices, in a cell that ends there."""
     height = slices * float(atoms.cell.lengths()[2]) / SLICES
-    part = atoms[atoms.positions[:, 2] < height]
-    part.cell[2, 2] = height
-    return part
+    upper = atoms[atoms.positions[:, 2] < height]
+    upper.cell[2, 2] = height
+    return upper
 
 
 def error(computed, expected):
@@ -67,9 +67,9 @@ def error(computed, expected):
 def test_equals_multislice_of_the_upper_part(gold, scattering, depth, lens):
     slices = scattering.depths[depth]
     assert scattering.thicknesses_angstrom[depth] == pytest.approx(slices * 2.04)
-    part = upper_part(gold, slices)
+    upper = upper_part(gold, slices)
     expected = namsa.simulate(
-        part, positions_angstrom=RASTER, method="multislice", **SHARED, **lens
+        upper, positions_angstrom=RASTER, method="multislice", **SHARED, **lens
     )
     sample = scattering.simulate(depth, positions_angstrom=RASTER, **lens)
     assert error(sample.cbed, expected.cbed) < 1e-12
@@ -223,11 +223,11 @@ def test_it_is_the_mean_of_the_patterns_of_all_positions_whatever_the_lens():
 
 
 def test_a_part_of_the_plane_waves_stands_for_all_and_none_is_refused():
-    (whole,), (part,) = (
+    (all_waves,), (some_waves,) = (
         position_averaged(copper(2), **OPTICS),
         position_averaged(copper(2), **OPTICS, every=(3, 1)),
     )
-    assert part.sum() == pytest.approx(whole.sum(), rel=0.01)
+    assert some_waves.sum() == pytest.approx(all_waves.sum(), rel=0.01)
     with pytest.raises(InputError, match="take fewer"):
         position_averaged(copper(2), **OPTICS, every=(1000, 999))
 

@@ -117,7 +117,7 @@ def test_scattering_averages_snapshots_and_their_displacements_too():
     phonons = namsa.FrozenPhonons(rms_angstrom=0.1, configurations=2)
     snapshots = [chain(seed) for seed in range(2)]
     lens = {"semiangle_mrad": 20, "positions_angstrom": POSITIONS}
-    whole = namsa.simulate(
+    expected = namsa.simulate(
         snapshots, **SHARED, **lens, frozen_phonons=phonons, seed=5, method="multislice"
     )
     scattering = namsa.scatter(
@@ -125,7 +125,7 @@ def test_scattering_averages_snapshots_and_their_displacements_too():
     )
     assert len(scattering.matrices) == 4
     averaged = scattering.simulate(**lens)
-    np.testing.assert_allclose(averaged.cbed, whole.cbed, atol=1e-12)
+    np.testing.assert_allclose(averaged.cbed, expected.cbed, atol=1e-12)
     assert averaged.provenance["snapshots"] == 2
 
 
@@ -159,10 +159,10 @@ def mixed(shares=(0.3, 0.5)):
 def test_a_site_is_occupied_as_often_as_its_occupancies_say(shares):
     rng = np.random.default_rng(1)
     drawn = [occupy_sites(mixed(shares), rng) for _ in range(200)]
-    for number, share in zip((29, 79), shares, strict=True):
-        assert np.mean([(atoms.numbers == number).sum() for atoms in drawn]) / 48 == pytest.approx(
-            share, abs=0.02
-        )
+    for atomic_number, share in zip((29, 79), shares, strict=True):
+        assert np.mean(
+            [(atoms.numbers == atomic_number).sum() for atoms in drawn]
+        ) / 48 == pytest.approx(share, abs=0.02)
     for atoms in drawn:
         assert len({tuple(position) for position in atoms.positions.round(6)}) == len(
             atoms
@@ -185,7 +185,9 @@ def test_random_occupation_scatters_diffusely_as_von_laue_says():
     grid = Grid(GRID, EXTENT)
     ky, kx = (np.round(k * extent) for k, extent in zip(grid.frequencies(), EXTENT, strict=True))
     between = (np.hypot(ky, kx) < 30) & ((ky % 6 != 0) | (kx % 8 != 0))
-    copper, gold = (xray(number, grid.squared_frequency(), "lobato") for number in (29, 79))
+    copper, gold = (
+        xray(atomic_number, grid.squared_frequency(), "lobato") for atomic_number in (29, 79)
+    )
     mean = shares[0] * copper + shares[1] * gold
     expected = 48 * (shares[0] * copper**2 + shares[1] * gold**2 - mean**2)
     ratio = np.mean([np.abs(f) ** 2 for f in transforms], 0)[between] / expected[between]

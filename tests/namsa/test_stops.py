@@ -126,16 +126,16 @@ def faults(command: Command, name: str, events: Callable[[int], Iterator[int]]) 
     """
     with tempfile.TemporaryDirectory() as base:
         start = Path(base, "start")
-        whole = Path(base, "whole")
+        undisturbed = Path(base, "whole")
         start.mkdir()
         command.prepare(start)
-        shutil.copytree(start, whole)
-        code, count = run(command, whole)
+        shutil.copytree(start, undisturbed)
+        code, count = run(command, undisturbed)
         if code:
             yield f"{command.words}: exit code {code} without a stop"
             return
         before = contents(start)
-        after = contents(whole)
+        after = contents(undisturbed)
         inputs = {}
         for path, data in before.items():
             if not _is_output(path, command):
@@ -177,7 +177,7 @@ def _faults(
         if left.get(path) != data:
             yield f"{described}: the input {path} is changed or gone"
     for path, data in left.items():
-        hidden = any(part.startswith(".") for part in Path(path).parts) or path.endswith(
+        hidden = any(name_part.startswith(".") for name_part in Path(path).parts) or path.endswith(
             ".unfinished"
         )
         if hidden or path in inputs:

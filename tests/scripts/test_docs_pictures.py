@@ -36,5 +36,5 @@ def test_every_kind_of_exchange_and_of_source_stands_in_its_picture():
 def test_the_layers_of_the_picture_are_parts_of_the_packages():
     for package, layers in docs_diagrams.STACKS.items():
         for name in ", ".join(layers).split(", "):
-            part = ROOT / package / name.removesuffix("/TASK")
-            assert part.is_dir() or part.with_suffix(".py").is_file(), name
+            module = ROOT / package / name.removesuffix("/TASK")
+            assert module.is_dir() or module.with_suffix(".py").is_file(), name

@@ -72,8 +72,8 @@ def test_the_page_is_that_of_the_results():
 def write_page(runs, monkeypatch, tmp_path):
     """Runs the script on the results of some runs, and returns the page and the results kept."""
     paths = []
-    for number, results in enumerate(runs):
-        path = tmp_path / f"{number}.json"
+    for index, results in enumerate(runs):
+        path = tmp_path / f"{index}.json"
         path.write_text(json.dumps(results))
         paths.append(str(path))
     page = tmp_path / "gpu.md"

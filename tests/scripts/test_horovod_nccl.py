@@ -24,9 +24,9 @@ def test_horovod_finds_header_and_library_by_the_names_that_it_looks_for(tmp_pat
         (nccl / file).parent.mkdir(parents=True)
         (nccl / file).touch()
     line = f"source scripts/horovod_nccl.sh {tmp_path} && env"
-    own = _with_nvcc(tmp_path, "12.4")
+    with_nvcc = _with_nvcc(tmp_path, "12.4")
     done = subprocess.run(
-        ["bash", "-ec", line], cwd=ROOT, env=own, capture_output=True, text=True, check=True
+        ["bash", "-ec", line], cwd=ROOT, env=with_nvcc, capture_output=True, text=True, check=True
     )
     environment = dict(
         line.split("=", 1) for line in done.stdout.splitlines() if line.startswith("HOROVOD_")
@@ -43,9 +43,9 @@ def test_horovod_finds_header_and_library_by_the_names_that_it_looks_for(tmp_pat
 @pytest.mark.parametrize("release", ["11.8", "13.0"])
 def test_an_nvcc_of_another_cuda_than_tensorflow_is_refused(release, tmp_path):
     line = f"source scripts/horovod_nccl.sh {tmp_path} && env"
-    own = _with_nvcc(tmp_path, release)
+    with_nvcc = _with_nvcc(tmp_path, release)
     done = subprocess.run(
-        ["bash", "-c", line], cwd=ROOT, env=own, capture_output=True, text=True, check=False
+        ["bash", "-c", line], cwd=ROOT, env=with_nvcc, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert f"needs nvcc of CUDA 12, and found {release}: put it first on PATH" in done.stderr

@@ -32,7 +32,7 @@ from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.verify import verify
 
 fork = multiprocessing.get_context("fork")
-SETTINGS = [config(data={"samples_per_commit": number}) for number in (1, 3)]
+SETTINGS = [config(data={"samples_per_commit": count}) for count in (1, 3)]
 ACKNOWLEDGED = ".acknowledged"
 # A process is killed before or after each of these calls. Points between them are reached by random
 # delays.
@@ -223,11 +223,13 @@ def kill_many(reference: Reference, root: Path, kills: int, seed: int) -> dict[s
     done = {"kills": 0, "at points": 0, "at times": 0, "runs": 0, "datasets": 0}
     receiver, sender = fork.Pipe()
     begun = time.perf_counter()
-    whole = fork.Process(target=victim, args=(root / "counted", 0, 1, SETTINGS[0], 0, sender))
-    whole.start()
+    uninterrupted = fork.Process(
+        target=victim, args=(root / "counted", 0, 1, SETTINGS[0], 0, sender)
+    )
+    uninterrupted.start()
     sender.close()  # or the receiver would wait for a process that has failed
     points = receiver.recv()
-    whole.join()
+    uninterrupted.join()
     seconds = time.perf_counter() - begun
     while done["kills"] < kills:
         directory = root / f"killed-{done['datasets']}"

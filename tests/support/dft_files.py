@@ -30,12 +30,14 @@ def independent_atoms(atoms: ase.Atoms, charges: Sequence[float] | None = None) 
     q = [np.fft.fftfreq(n, side / n) for n, side in zip(POINTS, CELL, strict=True)]
     q2 = q[0][:, None, None] ** 2 + q[1][None, :, None] ** 2 + q[2][None, None] ** 2
     total = np.zeros(POINTS, complex)
-    for number, position, charge in zip(
+    for atomic_number, position, charge in zip(
         atoms.numbers, atoms.positions, charges or [0] * len(atoms), strict=True
     ):
         phases = [np.exp(-2j * np.pi * k * r) for k, r in zip(q, position, strict=True)]
         phase = phases[0][:, None, None] * phases[1][None, :, None] * phases[2][None, None]
-        total += (xray(int(number), q2) + charge * np.exp(-2 * np.pi**2 * 0.3**2 * q2)) * phase
+        total += (
+            xray(int(atomic_number), q2) + charge * np.exp(-2 * np.pi**2 * 0.3**2 * q2)
+        ) * phase
     for axis, n in enumerate(POINTS):
         total[(slice(None),) * axis + (n // 2,)] = 0
     return np.fft.ifftn(total).real * total.size / np.prod(CELL)

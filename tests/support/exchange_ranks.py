@@ -143,8 +143,8 @@ def float64_sums(choice: Choice, rank: int) -> dict[str, float]:
             drawn.append([np.random.default_rng([r, n]).normal(size=n) for n in lengths])
 
         @tf.function(autograph=False)
-        def sums(*own: tf.Tensor) -> list[tf.Tensor]:
-            return exchange.reduce(own, [[0, 1]])
+        def sums(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            return exchange.reduce(tensors, [[0, 1]])
 
         summed = sums(*(tf.constant(values) for values in drawn[rank]))
         wanted = [sum(values) for values in zip(*drawn, strict=True)]
@@ -161,16 +161,16 @@ def bytes_received(choice: Choice) -> Counter[int]:
     exchange = exchange_of(choice)
 
     @tf.function(autograph=False)
-    def sums(own: tf.Tensor) -> list[tf.Tensor]:
-        return exchange.reduce([own], [[0]])
+    def sums(tensor: tf.Tensor) -> list[tf.Tensor]:
+        return exchange.reduce([tensor], [[0]])
 
-    own = tf.ones(COUNTED, tf.float64)
-    sums(own)
+    tensor = tf.ones(COUNTED, tf.float64)
+    sums(tensor)
     counts = []
     for _ in range(REPEATS):
         engine().minimum(0)
         before = sockets()
-        sums(own)
+        sums(tensor)
         engine().minimum(0)
         after = sockets()
         counts.append(
@@ -206,7 +206,7 @@ def failing(on: dict[int, Exception], rank: int) -> None:
 
 def groups_at_once() -> None:
     """STEPS reductions of AT_ONCE groups of two tensors that are ready at the same time."""
-    members = [[2 * number, 2 * number + 1] for number in range(AT_ONCE)]
+    members = [[2 * group, 2 * group + 1] for group in range(AT_ONCE)]
 
     @tf.function(autograph=False)
     def means(start: tf.Tensor) -> Any:

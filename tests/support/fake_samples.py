@@ -160,11 +160,11 @@ def change_a_bit(path: Path, sample_id: str) -> None:
     """
     with Shard(path) as shard:
         record = shard.read_bytes(sample_id)
-    whole = bytearray(path.read_bytes())
+    content = bytearray(path.read_bytes())
     place = -1
-    while (place := whole.find(record, place + 1)) >= 0:
-        whole[place + len(record) // 2] ^= 1
-    path.write_bytes(whole)
+    while (place := content.find(record, place + 1)) >= 0:
+        content[place + len(record) // 2] ^= 1
+    path.write_bytes(content)
 
 
 def signed(record: bytes, change: Callable[[dict], dict | None], version: int = 1) -> bytes:

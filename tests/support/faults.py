@@ -45,15 +45,15 @@ def job(
 
 
 def other_configuration(rank: int) -> None:
-    whole = connect.load
-    connect.load = lambda path, overrides=(): whole(path, [*overrides, f"seed={3 + rank}"])
+    original = connect.load
+    connect.load = lambda path, overrides=(): original(path, [*overrides, f"seed={3 + rank}"])
 
 
 def other_samples(rank: int) -> None:
-    whole = manifest.present
+    original = manifest.present
 
     def present(directory: Path, ids: Collection[str]) -> list[Any]:
-        entries = whole(directory, ids)
+        entries = original(directory, ids)
         if rank:
             return [replace(entries[0], id=entries[1].id), *entries[1:]]
         return entries
@@ -62,7 +62,7 @@ def other_samples(rank: int) -> None:
 
 
 def no_space(rank: int) -> None:
-    whole = checkpoint.np.savez
+    original = checkpoint.np.savez
     count = [0]
 
     def savez(file: Any, **arrays: Any) -> None:
@@ -70,19 +70,19 @@ def no_space(rank: int) -> None:
         if count[0] == 3:
             file.write(bytes(100))
             raise OSError(28, "No space left on device")
-        whole(file, **arrays)
+        original(file, **arrays)
 
     checkpoint.np.savez = savez  # type: ignore[assignment]
 
 
-def signal_rank_1(rank: int, number: signal.Signals = signal.SIGUSR1) -> None:
-    whole = training.train_epoch
+def signal_rank_1(rank: int, signal_number: signal.Signals = signal.SIGUSR1) -> None:
+    original = training.train_epoch
 
     def train_epoch(*arguments: Any, **named: Any) -> Iterator[Any]:
-        for row in whole(*arguments, **named):
+        for row in original(*arguments, **named):
             yield row
             if (rank, row["step"]) == (1, 5):
-                os.kill(os.getpid(), number)
+                os.kill(os.getpid(), signal_number)
 
     training.train_epoch = train_epoch
 
@@ -97,7 +97,7 @@ def late_on_rank_1(rank: int, run_dir: Path) -> None:
     """Rank 1's last sample of the second epoch is never there, and this rank is asked to stop while
     it waits.
     """
-    whole = drawn.prepare_samples
+    original = drawn.prepare_samples
     asked = False
 
     def prepare_samples(
@@ -110,30 +110,30 @@ def late_on_rank_1(rank: int, run_dir: Path) -> None:
                 os.kill(os.getpid(), signal.SIGUSR1)
             time.sleep(0.05)
             on_progress("probes", 0, 1)
-        return whole(config, material, entries, on_progress)
+        return original(config, material, entries, on_progress)
 
     drawn.prepare_samples = prepare_samples  # type: ignore[assignment]
 
 
 def not_finite_on_rank_1(rank: int) -> None:
-    whole = training.train_epoch
+    original = training.train_epoch
 
     def train_epoch(step: Any, batches: Iterator[Any], *rest: Any, **named: Any) -> Iterator[Any]:
         poisoned = ((x * float("nan") if rank else x, y) for x, y in batches)
-        yield from whole(step, poisoned, *rest, **named)
+        yield from original(step, poisoned, *rest, **named)
 
     training.train_epoch = train_epoch
 
 
 def no_configuration_on_rank_1(rank: int) -> None:
-    whole = connect.load
-    connect.load = lambda path, overrides=(): whole(
+    original = connect.load
+    connect.load = lambda path, overrides=(): original(
         path.with_name("none.yaml") if rank else path, overrides
     )
 
 
 def on_fire_on_rank_1(rank: int) -> None:
-    whole = training.train_epoch
+    original = training.train_epoch
 
     def train_epoch(
         step: Any, batches: Iterator[Any], config: Any, plan: EpochPlan, **named: Any
@@ -144,7 +144,7 @@ def on_fire_on_rank_1(rank: int) -> None:
                     raise WorkError("the disk is on fire")
                 yield batch
 
-        yield from whole(step, burning(), config, plan, **named)
+        yield from original(step, burning(), config, plan, **named)
 
     training.train_epoch = train_epoch  # type: ignore[assignment]
 

@@ -114,12 +114,12 @@ def become(request: dict[str, Any]) -> None:
     sys.executable = os.environ.get(
         "FORKED_PYTHON", sys.executable
     )  # of processes that this one starts
-    held = {SPARE_FD + index: number for index, number in enumerate(request["files"])}
+    held = {SPARE_FD + index: descriptor for index, descriptor in enumerate(request["files"])}
     for spare, received in zip(held, request["files"].values(), strict=True):
         os.dup2(received, spare)
         os.close(received)
-    for spare, number in held.items():
-        os.dup2(spare, number)
+    for spare, descriptor in held.items():
+        os.dup2(spare, descriptor)
         os.close(spare)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     kind, *rest = arguments = [word for word in request["arguments"] if word not in ("-P", "-S")]

@@ -28,8 +28,8 @@ def fill_many(
     """
     rng = random.Random(seed)
     ended = 0
-    for number in range(runs):
-        directory, (receiver, sender) = root / f"full-{number}", fork.Pipe()
+    for index in range(runs):
+        directory, (receiver, sender) = root / f"full-{index}", fork.Pipe()
         directory.mkdir()
         room = rng.randint(0, 80) * 4096
         acknowledged(directory).unlink(missing_ok=True)

@@ -95,8 +95,8 @@ def lay_out(folder: Path) -> None:
     programs.
     """
     programs = folder / ".programs"
-    own = folder / "ENV" / "bin"  # of conda
-    for place, names in ((programs, PROGRAMS), (own, ("python", "conda-pack"))):
+    conda = folder / "ENV" / "bin"  # of conda
+    for place, names in ((programs, PROGRAMS), (conda, ("python", "conda-pack"))):
         place.mkdir(parents=True)
         for name in names:
             (place / name).symlink_to(COMMAND)

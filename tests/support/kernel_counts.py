@@ -12,8 +12,8 @@ def _counters() -> dict[str, int]:
     lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     counts = {}
     for line in lines:
-        name, number = line.split(": ")
-        counts[name] = int(number)
+        name, value = line.split(": ")
+        counts[name] = int(value)
     return counts
 
 

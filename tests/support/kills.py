@@ -110,10 +110,10 @@ class Job:
                     self.codes[rank] = os.waitstatus_to_exitcode(status)
         return len(self.codes) < len(self.pids)
 
-    def kill(self, number: int, ranks: list[int]) -> None:
+    def kill(self, signal_number: int, ranks: list[int]) -> None:
         for rank in ranks:
             if rank not in self.codes:
-                os.kill(self.pids[rank], number)
+                os.kill(self.pids[rank], signal_number)
 
     def end(self, patience_s: float) -> dict[int, int]:
         """Waits; ranks that are left `patience_s` after the first has ended are killed, as
@@ -155,10 +155,10 @@ def disturb(
     time.sleep(chance.uniform(0, SLOW_S))
     if not job.alive():
         return None
-    number = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
+    sent = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
     ranks = chance.choice([list(job.pids), [chance.choice(list(job.pids))]])
-    job.kill(number, ranks)
-    return f"{number.name} to rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    job.kill(sent, ranks)
+    return f"{sent.name} to rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
 def harness(kills: int, ranks: int, seed: int, overrides: list[str], place: Path) -> dict:
@@ -177,7 +177,7 @@ def harness(kills: int, ranks: int, seed: int, overrides: list[str], place: Path
     equal = 0
     while len(done) < kills or not runs:
         log = place / f"job-{runs}.log"
-        for number in range(100):
+        for attempt in range(100):
             job = Job(ranks, [*line, "--run-dir", str(run_dir)], log)
             what = disturb(job, run_dir, steps, duration_s, chance) if len(done) < kills else None
             codes = job.end(5)
@@ -191,7 +191,7 @@ def harness(kills: int, ranks: int, seed: int, overrides: list[str], place: Path
                 break
             else:
                 raise AssertionError(
-                    f"start {number} of job {runs} failed by itself: {log.read_text()[-3000:]}"
+                    f"start {attempt} of job {runs} failed by itself: {log.read_text()[-3000:]}"
                 )
         differ = differences(run_dir, undisturbed)
         print(f"job {runs} ended: {'; '.join(differ[:5]) or 'equal'}", flush=True)

@@ -59,8 +59,8 @@ def launch(
     server = RendezvousServer()
     port = server.start()
     server.init(plan)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _frame: sys.exit(128 + received))
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda received, _frame: sys.exit(128 + received))
     ranks: list[subprocess.Popen[bytes]] = []
     try:
         for slot in plan:

@@ -80,11 +80,17 @@ BITS = {1: 1, 6: 8, 12: 16}  # that a pixel takes in a word of raw data
 
 
 def mib_header(
-    number: int, size: int, shape: tuple[int, ...], kind: str, layout: str, chips: int, depth: int
+    frame_number: int,
+    size: int,
+    shape: tuple[int, ...],
+    kind: str,
+    layout: str,
+    chips: int,
+    depth: int,
 ) -> bytes:
     height, width = shape
     text = (
-        f"MQ1,{number:06d},{size:05d},{chips:02d},{width:04d},{height:04d},{kind},{layout:>6},01,"
+        f"MQ1,{frame_number:06d},{size:05d},{chips:02d},{width:04d},{height:04d},{kind},{layout:>6},01,"
         f"2021-05-07 18:51:10.905800,0.100000,0,0,0,4.000000E+1,{'0.000000E+0,' * 7}3RX,068,511,"
         f"MQ1A,2021-05-07T16:51:10.905800928Z,100000000ns,{depth},"
     )
@@ -115,11 +121,11 @@ def write_mib(
 ) -> None:
     size = 768 if quad else 384
     with path.open("wb") as file:
-        for number, frame in enumerate(frames_of(data), start=1):
+        for frame_number, frame in enumerate(frames_of(data), start=1):
             stored = side_by_side(frame) if quad and kind == "R64" else frame
             file.write(
                 mib_header(
-                    number,
+                    frame_number,
                     size,
                     stored.shape,
                     kind,
@@ -160,8 +166,8 @@ def write_blo(path: Path, data: Array) -> None:
     )  # fmt: skip
     with path.open("wb") as file:
         file.write(head.ljust(4096, b"\0") + bytes(sy * sx))
-        for number, frame in enumerate(frames_of(data)):
-            file.write(struct.pack("<HI", 0x55AA, number) + frame.astype("u1").tobytes())
+        for index, frame in enumerate(frames_of(data)):
+            file.write(struct.pack("<HI", 0x55AA, index) + frame.astype("u1").tobytes())
 
 
 def write_mrc(
@@ -291,12 +297,12 @@ def write_dm(
         return {"ImageData": data}
 
     shown = image(np.zeros((400, 400), "i4"), [(1.0, 0.0, "")] * 2, 23)
-    own = image(array, axes, CODES[array.dtype.str[1:]][1])
-    own["ImageTags"] = {"Microscope Info": {"Voltage": 300000.0, "Name": "Titan"}}
+    scan_image = image(array, axes, CODES[array.dtype.str[1:]][1])
+    scan_image["ImageTags"] = {"Microscope Info": {"Voltage": 300000.0, "Name": "Titan"}}
     if swapped is not None:
-        own["ImageTags"]["Meta Data"] = {"Data Order Swapped": int(swapped)}
+        scan_image["ImageTags"]["Meta Data"] = {"Data Order Swapped": int(swapped)}
     dm = Dm(version, order)
-    body = dm.group({"ImageList": {"0": shown, "1": own}})
+    body = dm.group({"ImageList": {"0": shown, "1": scan_image}})
     head = struct.pack(f">I{dm.size}I", version, len(body), int(order == "<"))
     path.write_bytes(head + body + bytes(8))
 

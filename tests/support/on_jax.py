@@ -51,8 +51,8 @@ def main() -> int:
     from train.__main__ import main as command
 
     task = json.load(sys.stdin)
-    for number, words in enumerate(task["commands"]):
-        if number or not task["report"]:
+    for index, words in enumerate(task["commands"]):
+        if index or not task["report"]:
             job.write_report = lambda run_dir: run_dir
         if code := command(words):
             print(f"{words}: {code}", file=sys.stderr)

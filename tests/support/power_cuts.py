@@ -49,8 +49,8 @@ def cut_many(
     done = 0
     kept = []
     points = sorted(rng.choices(range(len(log)), k=cuts))
-    for number, event in enumerate(log):
-        while done < cuts and points[done] == number:
+    for event_index, event in enumerate(log):
+        while done < cuts and points[done] == event_index:
             directory = root / f"cut-{done}"
             directory.mkdir()
             for name, content in disk.after_a_cut(rng).items():
@@ -59,7 +59,7 @@ def cut_many(
                 ):  # the lock is shared memory and is created again
                     (directory / Path(name).name).write_bytes(content)
             committed = "".join(
-                past[5].decode() for past in log[:number] if past[3].endswith(ACKNOWLEDGED)
+                past[5].decode() for past in log[:event_index] if past[3].endswith(ACKNOWLEDGED)
             )
             acknowledged(directory).write_text(committed)
             kept.append(reference.check_kept(directory))

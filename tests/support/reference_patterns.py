@@ -138,10 +138,10 @@ def write() -> None:
     Raises:
         SystemExit: If numbers of a case differ, and the revision of its group is the old one.
     """
-    before = json.loads(FILE.read_text()) if FILE.exists() else {}
+    earlier = json.loads(FILE.read_text()) if FILE.exists() else {}
     groups: dict = {}
     for group, cases in CASES.items():
-        stored = before.get(group, {"revision": None, "cases": {}})
+        stored = earlier.get(group, {"revision": None, "cases": {}})
         groups[group] = {"revision": REVISIONS[group], "cases": {}}
         for name, sections in cases.items():
             computed = numbers(sections)

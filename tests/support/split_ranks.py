@@ -107,13 +107,13 @@ def batches(
     """Batches of one sample; those of all groups, one after the other, or every `groups`-th."""
     rng = np.random.default_rng(4)
     channels, *extent = network.input_shape
-    number = 0
+    batch_number = 0
     while True:
         x = rng.normal(size=(1, *extent, channels))
         y = (x[..., :1] * x[..., 1:2] + 0.3 * np.roll(x[..., 2:], 9, (1, 2))).astype(np.float32)
-        if group is None or number % groups == group:
+        if group is None or batch_number % groups == group:
             yield tf.constant(x, tf.float32), tf.constant(y)
-        number += 1
+        batch_number += 1
 
 
 def train(
@@ -215,11 +215,11 @@ def in_float64(name: str, split: RankDivision) -> float:
                         outputs = split.take_part(maps, "channels_last")
             mean = engine().total(sums) / engine().size() / (1 if division else groups)
             edges = np.cumsum([value.size for value in old])[:-1]
-            for number, (variable, flat) in enumerate(
+            for index, (variable, flat) in enumerate(
                 zip(variables, np.split(mean, edges), strict=True)
             ):
                 new = flat.reshape(variable.shape)
-                variable.assign(old[number] - 0.1 * new if number < weights else new)
+                variable.assign(old[index] - 0.1 * new if index < weights else new)
         results.append(np.concatenate([np.ravel(a) for a in (outputs, *variables)]))
     keras.config.set_floatx("float32")
     keras.config.set_dtype_policy("float32")
@@ -277,4 +277,4 @@ def main(out: Path, numbers: list[int], cases: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [int(number) for number in sys.argv[2].split("x")], sys.argv[3:])
+    main(Path(sys.argv[1]), [int(ways) for ways in sys.argv[2].split("x")], sys.argv[3:])

@@ -56,8 +56,8 @@ def write_stacks(path: Path, stacks: Array, groups: Sequence[str]) -> Path:
     each.
     """
     with h5py.File(path, "w") as file:
-        for number, (stack, group) in enumerate(zip(stacks, groups, strict=True)):
-            sample = file.create_group(f"sample_{number // 4}_{number % 4}")
+        for index, (stack, group) in enumerate(zip(stacks, groups, strict=True)):
+            sample = file.create_group(f"sample_{index // 4}_{index % 4}")
             sample["cbed_stack"] = stack
             sample.attrs["space_group"] = group
     return path

@@ -82,8 +82,8 @@ class Rank(Ranks):
 def run(nodes: list[list[int]], work: Callable[[Rank], Any]) -> list[Any]:
     """`work(rank)` on every rank: what each returned, or raised."""
 
-    def attempt(number: int) -> Any:
-        rank = Rank(group, number)
+    def attempt(rank_number: int) -> Any:
+        rank = Rank(group, rank_number)
         try:
             return work(rank)
         except Exception as error:

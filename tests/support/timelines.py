@@ -40,7 +40,7 @@ def data_operations(events: list[dict[str, Any]], tensors: dict[int, str]) -> li
     return operations
 
 
-def metered(sent: list[int], own: int, names: list[str]) -> Callable[..., tf.Tensor]:
+def metered(sent: list[int], own_rank: int, names: list[str]) -> Callable[..., tf.Tensor]:
     """`engine().all_to_all` that adds to `sent` the bytes for ranks but number `own`, and to
     `names` the names.
     """
@@ -53,7 +53,7 @@ def metered(sent: list[int], own: int, names: list[str]) -> Callable[..., tf.Ten
     def exchange(flat: tf.Tensor, splits: Any, name: str, *members: Any) -> tf.Tensor:
         names.append(name)
         with tf.control_dependencies(
-            [tf.py_function(add, [tf.size(flat) - splits[own], flat.dtype.size], tf.int32)]
+            [tf.py_function(add, [tf.size(flat) - splits[own_rank], flat.dtype.size], tf.int32)]
         ):
             return all_to_all(tf.identity(flat), splits, name, *members)
 

@@ -78,10 +78,10 @@ def test_two_ranks_learn_in_float16_with_channels_first_groups_and_cache(tmp_pat
             for line in lines
         ]
 
-    whole = train("whole", "training.steps=8")
-    assert whole[-1][1] < whole[0][1]
+    undisturbed = train("whole", "training.steps=8")
+    assert undisturbed[-1][1] < undisturbed[0][1]
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     for later in (tmp_path / "killed" / "checkpoints").glob("step-*8.npz"):
         later.unlink()
-    assert train("killed", "training.steps=8") == whole
+    assert train("killed", "training.steps=8") == undisturbed
     assert "resumed after step 4" in out[-1]

@@ -64,17 +64,19 @@ def test_a_resumed_job_gives_the_same_bits(undisturbed, config):
 @pytest.mark.usefixtures("no_report", "undisturbed")
 def test_a_job_that_ends_after_some_steps_goes_on_within_the_epoch(config):
     pairs = "training.accumulate=2"
-    whole = config.parent / "pairs"
+    undisturbed = config.parent / "pairs"
     resumed = config.parent / "pairs_resumed"
-    train(config, [pairs], whole)
-    assert len(rows(whole)) == 3 * 4  # of 8 samples
-    assert rows(whole)[-1]["lr"] > rows(whole)[0]["lr"] == 1e-3  # a warm-up to that of two ranks
+    train(config, [pairs], undisturbed)
+    assert len(rows(undisturbed)) == 3 * 4  # of 8 samples
+    assert (
+        rows(undisturbed)[-1]["lr"] > rows(undisturbed)[0]["lr"] == 1e-3
+    )  # a warm-up to that of two ranks
     train(config, [pairs, "training.steps=6"], resumed)
     assert (newest(resumed)[0], len(rows(resumed))) == ("step-000000006.npz", 6)
     facts = json.loads((resumed / "evaluation.json").read_text())["run"]
     assert (facts["steps"], facts["epochs"]) == (6, 1)
     train(config, [pairs, "training.steps=99"], resumed)  # the epochs are over before
-    assert differences(resumed, whole) == []
+    assert differences(resumed, undisturbed) == []
     train(config, [pairs, "training.steps=6"], resumed)  # done: nothing is trained, nor taken back
     assert len(rows(resumed)) == 12
 

@@ -148,17 +148,19 @@ def test_a_packed_run_answers_as_the_run(calibrated, tmp_path, capsys):
         "weights.npz",
     ]
     packed = load_model(out)
-    whole = load_model(calibrated)
+    unpacked = load_model(calibrated)
     assert str(calibrated.parent) not in (out / "config.yaml").read_text(encoding="utf-8")
-    assert packed.experiment == whole.experiment.model_copy(update={"data": packed.experiment.data})
-    assert packed.calibration == whole.calibration
+    assert packed.experiment == unpacked.experiment.model_copy(
+        update={"data": packed.experiment.data}
+    )
+    assert packed.calibration == unpacked.calibration
     assert (
-        packed.weights.stat().st_size < 0.5 * whole.weights.stat().st_size
+        packed.weights.stat().st_size < 0.5 * unpacked.weights.stat().st_size
     )  # neither moments nor 32 bits
 
     patterns = np.random.default_rng(0).exponential(1 / 1536, (1, 2, 3, 32, 48)).astype(np.float32)
     before, after = (
-        trained_ensemble(model, passes=0).predict(patterns).density for model in (whole, packed)
+        trained_ensemble(model, passes=0).predict(patterns).density for model in (unpacked, packed)
     )
     assert not np.array_equal(before, after)
     assert np.sqrt(np.mean((before - after) ** 2)) < 5e-3 * before.std()
@@ -263,7 +265,7 @@ def test_the_card_says_what_was_measured(calibrated, tmp_path):
     )
     assert f"{mean['ssim']:.3f} ({rival['ssim']:.3f})" in card
     assert f"{mean['mae']:.2f} ({rival['mae']:.2f})" in card
-    for part in (
+    for words in (
         "100 keV",
         "15 mrad",
         "thermal vibration",
@@ -271,7 +273,7 @@ def test_the_card_says_what_was_measured(calibrated, tmp_path):
         "Training saw",
         facts.weights["sha256"],
     ):
-        assert part in card
+        assert words in card
     assert checkpoint.read(tmp_path / "small/weights.npz")[0]["digest"] in card
     thickness = facts.measured.doses[0]["thickness_angstrom"]
     noisy = {}

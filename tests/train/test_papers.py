@@ -79,12 +79,12 @@ def test_what_packed_weights_of_residual_blocks_save_at_a_link_is_said_of_a_run(
     bits = rows[-1]["bits"]
     first = rows[0]["bits"]
     assert max(first.values()) < 32  # and so packed
-    for name, number in first.items():
-        assert bits[name] > number
+    for name, bits_of_layer in first.items():
+        assert bits[name] > bits_of_layer
     block = []
-    for name, number in bits.items():
+    for name, bits_of_layer in bits.items():
         if name.startswith("conv3_block1"):
-            block.append(number)
+            block.append(bits_of_layer)
     assert len(block) > 1
     assert len(set(block)) == 1
     top_5 = [json.loads(line) for line in (run / "validation.jsonl").read_text().splitlines()]

@@ -34,7 +34,7 @@ def config(tmp_path):
 
 @pytest.mark.slow
 def test_a_stage_keeps_what_those_before_it_have_set_and_the_command_line_goes_before(config):
-    first, second, third = (load(config, [f"stage={number}"]).training for number in (1, 2, 3))
+    first, second, third = (load(config, [f"stage={stage}"]).training for stage in (1, 2, 3))
     assert load(config).training == first
     assert (first.epochs, second.epochs, third.epochs) == (3, 2, 2)
     assert [training.inputs.augment for training in (first, second, third)] == [True, True, False]
@@ -110,10 +110,10 @@ def test_what_is_done_is_not_done_again(config, tmp_path, monkeypatch, capsys):
     assert f"variables start from {run}/stages/1/checkpoints" in printed
     model = run / "model/tiny"
     assert load_model(model).calibration.uncertainty_factor
-    before = read_results(run / "stages/1")["run"]
+    earlier = read_results(run / "stages/1")["run"]
     card = (model / "CARD.md").read_text(encoding="utf-8")
     start = (
-        f"3 epochs, {before['steps']} steps, {before['training_samples']} samples, from random "
+        f"3 epochs, {earlier['steps']} steps, {earlier['training_samples']} samples, from random "
         "weights"
     )
     assert f"| started from | {start} |" in card

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from namsa.base.console import LOG_WIDTH, output_console
 
-HEADINGS = [f"column{number}-of-a-result" for number in range(10)]
+HEADINGS = [f"column{index}-of-a-result" for index in range(10)]
 
 
 class _Terminal(io.StringIO):

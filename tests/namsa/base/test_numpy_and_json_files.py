@@ -113,12 +113,12 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path):
 def test_damaged_archives_are_refused_whatever_byte_is_wrong(tmp_path):
     path = tmp_path / "a.npz"
     np.savez_compressed(path, **{name: np.repeat(array, 3) for name, array in ARRAYS.items()})
-    whole = path.read_bytes()
+    intact = path.read_bytes()
     rng = np.random.default_rng(0)
     refused = 0
     for _ in range(400):
-        content = bytearray(whole)
-        for place in rng.integers(len(whole), size=rng.integers(1, 4)):
+        content = bytearray(intact)
+        for place in rng.integers(len(intact), size=rng.integers(1, 4)):
             content[place] = rng.integers(256)
         path.write_bytes(content if rng.random() < 0.7 else content[: rng.integers(len(content))])
         try:
@@ -152,7 +152,7 @@ def test_a_shape_that_no_array_has_is_refused(tmp_path, shape):
 
 
 @pytest.mark.parametrize(
-    "names", [("a.npy", "a"), ("a.npy", "a.npy"), [f"{number}.npy" for number in range(20_001)]]
+    "names", [("a.npy", "a"), ("a.npy", "a.npy"), [f"{index}.npy" for index in range(20_001)]]
 )
 def test_two_arrays_of_one_name_and_too_many_are_refused(tmp_path, names):
     with warnings.catch_warnings(), zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:

@@ -16,9 +16,9 @@ def scans(tmp_path):
     y, x = np.mgrid[:20, :20]
     disk = 300.0 * (np.hypot(y - 9.4, x - 10.1) < 6)
     paths = []
-    for number in range(3):
-        path = tmp_path / f"scan_{number}.npy"
-        patterns = np.random.default_rng(number).poisson(disk, (4, 5, 20, 20))
+    for seed in range(3):
+        path = tmp_path / f"scan_{seed}.npy"
+        patterns = np.random.default_rng(seed).poisson(disk, (4, 5, 20, 20))
         np.save(path, patterns.astype(np.uint16))
         paths.append(path)
     paths[1].write_bytes(paths[1].read_bytes()[:5000])

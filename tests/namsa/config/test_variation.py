@@ -221,15 +221,15 @@ def test_a_sample_is_simulated_with_its_own_values() -> None:
     entry = build_entries(varied, [MGO])[2]
     sample = simulate_entry(varied, MGO, entry)
     p = sample.provenance
-    own = entry.varied
-    assert p["varied"] == own
-    assert p["aberrations"]["C10"] == -own["defocus_angstrom"]
-    assert p["specimen_tilt_mrad"] == own["specimen_tilt_mrad"]
+    drawn = entry.varied
+    assert p["varied"] == drawn
+    assert p["aberrations"]["C10"] == -drawn["defocus_angstrom"]
+    assert p["specimen_tilt_mrad"] == drawn["specimen_tilt_mrad"]
     assert p["config_hash"] == varied.samples_hash()
-    assert 1 <= math.hypot(*own["beam_tilt_mrad"]) <= 3
-    microscope = {name: own[name] for name in ("beam_tilt_mrad", "specimen_tilt_mrad")}
-    microscope["aberrations"] = {"C10": -own["defocus_angstrom"]}
-    detector = DETECTOR | {"dose_electrons_per_angstrom2": own["dose_electrons_per_angstrom2"]}
+    assert 1 <= math.hypot(*drawn["beam_tilt_mrad"]) <= 3
+    microscope = {name: drawn[name] for name in ("beam_tilt_mrad", "specimen_tilt_mrad")}
+    microscope["aberrations"] = {"C10": -drawn["defocus_angstrom"]}
+    detector = DETECTOR | {"dose_electrons_per_angstrom2": drawn["dose_electrons_per_angstrom2"]}
     by_hand = SimulationConfig.model_validate(
         TREE | {"microscope": microscope, "detector": detector}
     )
@@ -246,15 +246,15 @@ def test_a_lens_and_an_amplitude_of_its_own_are_those_of_a_configuration_with_th
     variation = {"variation": LENS | {"rms_displacement_angstrom": [0.06, 0.1]}}
     varied = SimulationConfig.model_validate(shaken(0.05) | variation)
     entry = build_entries(varied, [MGO])[1]
-    own = entry.varied
-    aberrations = dict(zip(("C12", "phi12"), own["C12_angstrom"], strict=True))
-    aberrations |= dict(zip(("C21", "phi21"), own["C21_angstrom"], strict=True)) | {
-        "C30": own["C30_angstrom"]
+    drawn = entry.varied
+    aberrations = dict(zip(("C12", "phi12"), drawn["C12_angstrom"], strict=True))
+    aberrations |= dict(zip(("C21", "phi21"), drawn["C21_angstrom"], strict=True)) | {
+        "C30": drawn["C30_angstrom"]
     }
-    coherence = {name: own[name] for name in ("source_size_angstrom", "focal_spread_angstrom")}
+    coherence = {name: drawn[name] for name in ("source_size_angstrom", "focal_spread_angstrom")}
     microscope = {"aberrations": aberrations} | coherence
     by_hand = SimulationConfig.model_validate(
-        shaken(own["rms_displacement_angstrom"]) | {"microscope": microscope}
+        shaken(drawn["rms_displacement_angstrom"]) | {"microscope": microscope}
     )
     sample = simulate_entry(varied, MGO, entry)
     assert sample.provenance["aberrations"] == aberrations

@@ -196,10 +196,12 @@ def test_anisotropic_displacements_of_a_file_give_its_debye_waller_factors(tmp_p
     silicon = np.flatnonzero(atoms.symbols == "Si")
     places = atoms.get_scaled_positions()[silicon]
     first = silicon[np.argmin(np.abs(places - (0.3, 0.1, 0.25)).max(axis=1))]
-    own = np.linalg.inv(atoms.cell.array).T
+    reciprocal = np.linalg.inv(atoms.cell.array).T
     for h in ([1, 0, 0], [0, 1, 0], [0, 0, 1], [1, -2, 3], [2, 1, -1]):
         exponent = np.einsum("i,j,ij,i,j", h, h, U, lengths, lengths)
-        assert h @ own @ tensors[first] @ (h @ own) == pytest.approx(exponent, rel=1e-3)
+        assert h @ reciprocal @ tensors[first] @ (h @ reciprocal) == pytest.approx(
+            exponent, rel=1e-3
+        )
     # The three-fold axis turns the tensor by 120° from one image to the next.
     turns = []
     for a in np.radians([0, 120, 240]):

@@ -314,10 +314,10 @@ def test_different_films_share_a_cell_within_the_strain(films: dict[str, Materia
     assert z == pytest.approx(12.295 + 6.711 / 2)
     assert 0 < bilayer.strain <= 0.02
     for tag, film in ((0, bottom), (1, top)):
-        part = bilayer.atoms[bilayer.atoms.get_tags() == tag]
+        layer = bilayer.atoms[bilayer.atoms.get_tags() == tag]
         per_area = len(film) / np.linalg.norm(np.cross(film.cell[0], film.cell[1]))
-        assert len(part) / (x * y) == pytest.approx(per_area, rel=0.04)  # twice the strain
-        heights = part.positions[:, 2] - (0 if tag == 0 else 6.711 / 2)
+        assert len(layer) / (x * y) == pytest.approx(per_area, rel=0.04)  # twice the strain
+        heights = layer.positions[:, 2] - (0 if tag == 0 else 6.711 / 2)
         assert np.unique(heights.round(4)) == pytest.approx(
             np.unique(film.positions[:, 2].round(4))
         )

@@ -89,14 +89,14 @@ def test_the_seed_alone_decides_a_specimen(kind: str) -> None:
 
 
 def test_vacancies_are_the_share_of_their_element_and_in_few_columns() -> None:
-    whole, holed = (
+    perfect, holed = (
         specimen(kind, **more).atoms
         for kind, more in (("crystal", {}), ("vacancies", _holes("random")))
     )
     removed = {}
-    for symbol in whole.symbols:
-        removed[symbol] = int(np.sum(whole.symbols == symbol) - np.sum(holed.symbols == symbol))
-    assert removed == {"Sr": 0, "Ti": 0, "O": round(0.1 * np.sum(whole.symbols == "O"))}
+    for symbol in perfect.symbols:
+        removed[symbol] = int(np.sum(perfect.symbols == symbol) - np.sum(holed.symbols == symbol))
+    assert removed == {"Sr": 0, "Ti": 0, "O": round(0.1 * np.sum(perfect.symbols == "O"))}
 
     def columns_with_vacancies(arrangement: str) -> int:
         def columns(atoms: ase.Atoms) -> dict[tuple[float, ...], int]:
@@ -105,9 +105,9 @@ def test_vacancies_are_the_share_of_their_element_and_in_few_columns() -> None:
             )
             return dict(zip(map(tuple, places.tolist()), counts.tolist(), strict=True))
 
-        whole = columns(specimen("crystal").atoms)
+        perfect = columns(specimen("crystal").atoms)
         holed = columns(specimen("vacancies", **_holes(arrangement)).atoms)
-        return sum(holed.get(place, 0) < count for place, count in whole.items())
+        return sum(holed.get(place, 0) < count for place, count in perfect.items())
 
     assert columns_with_vacancies("columns") < 0.6 * columns_with_vacancies("random")
 
@@ -117,18 +117,18 @@ def _holes(arrangement: str) -> dict[str, Any]:
 
 
 def test_substitution_changes_elements_and_no_positions() -> None:
-    whole = specimen("crystal").atoms
+    perfect = specimen("crystal").atoms
     doped = specimen(
         "substitution", parameters={"element": "Sr", "replacement": "La", "share": 0.2}
     )
-    assert np.array_equal(doped.atoms.positions, whole.positions)
-    changed = doped.atoms.numbers != whole.numbers
+    assert np.array_equal(doped.atoms.positions, perfect.positions)
+    changed = doped.atoms.numbers != perfect.numbers
     assert (
         changed.sum()
         == doped.parameters["replaced_sites"]
-        == round(0.2 * np.sum(whole.symbols == "Sr"))
+        == round(0.2 * np.sum(perfect.symbols == "Sr"))
     )
-    assert set(whole.symbols[changed]) == {"Sr"}
+    assert set(perfect.symbols[changed]) == {"Sr"}
     assert set(doped.atoms.symbols[changed]) == {"La"}
 
 
@@ -195,8 +195,8 @@ def test_a_surface_and_a_step_have_vacuum_where_they_say() -> None:
     made = specimen(
         "step", parameters={"axis": "x", "start": 0.5, "width": 0.5, "depth_angstrom": 12.0}
     )
-    whole = specimen("crystal")
-    above = whole.atoms.positions[:, 2] < 12
+    crystal = specimen("crystal")
+    above = crystal.atoms.positions[:, 2] < 12
     assert np.sum(made.atoms.positions[:, 2] < 12) == above.sum()
     deep = made.atoms.positions[made.atoms.positions[:, 2] >= 12]
     assert len(deep)
@@ -229,11 +229,11 @@ def test_glass_has_its_density_bonds_and_coordination(
 
 def test_an_amorphous_layer_lies_where_the_beam_enters() -> None:
     made = specimen("amorphous_layer", parameters={"layer_angstrom": 10.0})
-    whole = specimen("crystal")
+    crystal = specimen("crystal")
     below = made.atoms.positions[:, 2] >= 10
-    crystal = whole.atoms[whole.atoms.positions[:, 2] >= 10]
-    assert np.array_equal(made.atoms.positions[below], crystal.positions)
-    assert np.sum(~below) > 0.5 * len(crystal) / 2
+    kept = crystal.atoms[crystal.atoms.positions[:, 2] >= 10]
+    assert np.array_equal(made.atoms.positions[below], kept.positions)
+    assert np.sum(~below) > 0.5 * len(kept) / 2
 
 
 @pytest.mark.parametrize("kind", ["amorphous_layer", "step", "interface", "amorphous"])
@@ -342,9 +342,9 @@ def test_dopants_are_in_their_layer_alone():
 
 def test_vacuum_is_above_and_below():
     specimen, depth = made("vacuum", above=0.3, below=0.2)
-    whole = namsa.make_specimen(SILVER, "crystal", **SIZE).atoms
-    kept = (whole.positions[:, 2] >= 0.3 * 40.9) & (whole.positions[:, 2] < 0.8 * 40.9)
-    np.testing.assert_array_equal(specimen.atoms.positions, whole.positions[kept])
+    crystal = namsa.make_specimen(SILVER, "crystal", **SIZE).atoms
+    kept = (crystal.positions[:, 2] >= 0.3 * 40.9) & (crystal.positions[:, 2] < 0.8 * 40.9)
+    np.testing.assert_array_equal(specimen.atoms.positions, crystal.positions[kept])
     assert (depth.min(), depth.max()) == (pytest.approx(0.3), pytest.approx(0.75))
     with pytest.raises(InputError, match="no atom"):
         made("vacuum", above=0.6, below=0.6)

@@ -60,9 +60,9 @@ def write_dump(
         ]
         lines += [f"ITEM: ATOMS {columns}"]
         places = atoms.get_scaled_positions(wrap=False) if scaled else atoms.positions + origin
-        for number, (symbol, place) in enumerate(zip(atoms.symbols, places.tolist(), strict=True)):
+        for index, (symbol, place) in enumerate(zip(atoms.symbols, places.tolist(), strict=True)):
             words = [
-                str(number + 1),
+                str(index + 1),
                 *([symbol] if "element" in columns else ["1"]),
                 *map(repr, place),
             ]

@@ -123,8 +123,8 @@ def test_thickness_period_and_strain_are_printed_and_stored(config, capsys):
 def test_a_dry_run_refuses_what_the_run_refuses(config, capsys, command, settings, message):
     options = []
     for setting in settings:
-        for part in ("--set", setting):
-            options.append(part)
+        for word in ("--set", setting):
+            options.append(word)
     dry = [
         command,
         config,

@@ -94,8 +94,8 @@ def test_samples_have_the_bits_of_the_factory(tmp_path, monkeypatch, each_alone)
         }
     draws, _ = draws_of(tree)
     entries = []
-    for number in (0, 5):
-        entries.extend(draws.entries(number))
+    for draw in (0, 5):
+        entries.extend(draws.entries(draw))
     assert len({entry.id for entry in entries}) == 4
 
     def listed(directory, config, part):
@@ -107,8 +107,8 @@ def test_samples_have_the_bits_of_the_factory(tmp_path, monkeypatch, each_alone)
     try:
         for maker in (process, InThread(draws)):
             made = []
-            for number in (0, 5):
-                for sample in maker.samples(number):
+            for draw in (0, 5):
+                for sample in maker.samples(draw):
                     made.append((sample.entry, sample.read()))
             assert [entry for entry, _ in made] == entries
             with Dataset(tmp_path) as dataset:
@@ -128,8 +128,8 @@ def test_held_out_materials_are_never_drawn():
     }
     draws, listed = draws_of(TREE | config, more=40)
     drawn_entries = []
-    for number in range(100):
-        drawn_entries.extend(draws.entries(number, number % 5))
+    for draw in range(100):
+        drawn_entries.extend(draws.entries(draw, draw % 5))
     held_out = []
     for of_list in listed:
         if of_list.split != "train":
@@ -181,8 +181,8 @@ def test_as_many_draws_as_axes_take_each_once_and_no_two_draws_are_alike(draws):
         drawn_axes = [draws.entries(turn * count + place)[0] for place in range(count)]
         assert sorted((entry.material, entry.zone_axis) for entry in drawn_axes) == list(draws.axes)
     entries = []
-    for number in range(5 * count):
-        entries.extend(draws.entries(number))
+    for draw in range(5 * count):
+        entries.extend(draws.entries(draw))
     assert len({entry.seed for entry in entries}) == len(entries)
     assert len({entry.thickness_angstrom for entry in entries}) > len(entries) // 2
     assert draws.entries(17) == draws_of()[0].entries(17)

@@ -103,8 +103,8 @@ def changed(*path_and_value):
     *path, key, value = path_and_value
 
     def change(header):
-        for part in path:
-            header = header[part]
+        for name in path:
+            header = header[name]
         if value is KeyError:
             del header[key]
         else:

@@ -101,13 +101,13 @@ def test_numbers_count_from_the_end_and_slices_are_lists(folder):
         count = len(samples)
         items = samples[:]
         assert len(items) == count
-        for number in range(count):
-            assert same(samples[number - count], items[number])
+        for index in range(count):
+            assert same(samples[index - count], items[index])
         assert [item["scale"] for item in samples[::-2]] == [item["scale"] for item in items[::-2]]
         assert samples[count : 2 * count] == []
-        for number in (count, -count - 1, 10**30):
-            with pytest.raises(IndexError, match=f"no sample {number}: the split train of .* has"):
-                samples[number]
+        for index in (count, -count - 1, 10**30):
+            with pytest.raises(IndexError, match=f"no sample {index}: the split train of .* has"):
+                samples[index]
         for wrong in ("0", 0.0, None, (0, 1)):
             with pytest.raises(TypeError, match="an integer or a slice, not by"):
                 samples[wrong]
@@ -179,7 +179,7 @@ def test_what_is_not_there_is_refused(folder, changes, message):
 def test_pytorch_loads_batches_in_processes(folder):
     data = pytest.importorskip("torch").utils.data
     with namsa.IndexedSamples(folder) as samples:
-        expected = [samples[number] for number in range(len(samples))]
+        expected = [samples[index] for index in range(len(samples))]
         for method in ("fork", "spawn"):
             loader = data.DataLoader(
                 samples, batch_size=2, num_workers=2, multiprocessing_context=method
@@ -195,7 +195,7 @@ def test_grain_loads_batches_in_threads_and_processes(folder):
     grain = pytest.importorskip("grain")
     with namsa.IndexedSamples(folder) as samples:
         assert isinstance(samples, grain.sources.RandomAccessDataSource)
-        expected = sorted(samples[number]["density"].tobytes() for number in range(len(samples)))
+        expected = sorted(samples[index]["density"].tobytes() for index in range(len(samples)))
         pipeline = grain.MapDataset.source(samples).shuffle(seed=1).to_iter_dataset().batch(2)
         processes = pipeline.mp_prefetch(
             grain.multiprocessing.MultiprocessingOptions(num_workers=2)

@@ -57,7 +57,7 @@ def test_some_of_all_thicknesses_are_spread_over_the_list():
         indices.append(next(i for i, entry in enumerate(entries) if entry is chosen))
     assert indices == [0, 4, 8, 9, 10]  # three per thickness; the second has only two
     assert spread_over_thicknesses([], 6) == []
-    drawn = [replace(entries[0], thickness_angstrom=20.0 + number * 7 % 31) for number in range(31)]
+    drawn = [replace(entries[0], thickness_angstrom=20.0 + index * 7 % 31) for index in range(31)]
     assert [entry.thickness_angstrom for entry in spread_over_thicknesses(drawn, 4)] == [
         20,
         30,
@@ -67,7 +67,7 @@ def test_some_of_all_thicknesses_are_spread_over_the_list():
 
 
 def test_splits_are_by_formula_however_it_is_named_and_come_in_the_wanted_proportions(monkeypatch):
-    formulas = [f"X{number}" for number in range(4000)]
+    formulas = [f"X{index}" for index in range(4000)]
     splits = [split_of(formula, UNEVEN) for formula in formulas]
     for name in SPLITS:
         assert splits.count(name) / len(splits) == pytest.approx(getattr(UNEVEN, name), abs=0.02)
@@ -129,7 +129,7 @@ def test_an_empty_split_is_told_when_the_list_is_written(tmp_path):
 
 def test_the_time_of_a_list_of_tens_of_thousands_is_linear_in_its_length():
     """A ratio, since a busy machine takes several times as long."""
-    many = [replace(MATERIALS[0], name=f"m{number}") for number in range(100)]
+    many = [replace(MATERIALS[0], name=f"m{index}") for index in range(100)]
     thick = config(specimen={"thickness_angstrom": [float(t) for t in range(10, 210)]})
 
     def cpu_seconds(materials):
@@ -373,11 +373,13 @@ def test_a_rank_derives_only_the_crystals_of_its_share(written, monkeypatch, tmp
         update={"data": config.data.model_copy(update={"manifest_from": folder / "first"})}
     )
     factory.produce(settings, tmp_path, RankLayout(5, 40, 1), prepare=prepare)
-    own = share(manifest.read(folder / "first"), 5, 40)
-    assert {name for name, _ in simulated} == {entry.material for entry in own}
+    shared_entries = share(manifest.read(folder / "first"), 5, 40)
+    assert {name for name, _ in simulated} == {entry.material for entry in shared_entries}
     for name, of_entry in simulated:
         assert name == of_entry
-    assert len(derived) == len({entry.material for entry in own if entry.source == "substituted"})
+    assert len(derived) == len(
+        {entry.material for entry in shared_entries if entry.source == "substituted"}
+    )
     assert (tmp_path / "manifest.jsonl").read_bytes() == (
         folder / "first" / "manifest.jsonl"
     ).read_bytes()

@@ -34,10 +34,10 @@ def produce(directory, rank=0, size=1, settings=None, **options):
 def parts(tmp_path):
     """Two halves, and some of each again."""
     produce(tmp_path / "whole")
-    for number in range(3):
-        produce(tmp_path / f"part-{number}", number % 2, 2, limit=None if number < 2 else 3)
+    for index in range(3):
+        produce(tmp_path / f"part-{index}", index % 2, 2, limit=None if index < 2 else 3)
     produce(tmp_path / "part-2", 1, 2, limit=2)
-    return [tmp_path / f"part-{number}" for number in range(3)]
+    return [tmp_path / f"part-{index}" for index in range(3)]
 
 
 def test_parts_become_the_whole(parts, tmp_path):
@@ -80,18 +80,18 @@ def test_merging_again_adds_nothing(parts, tmp_path):
 
 @pytest.mark.slow
 def test_killed_at_any_point_a_merge_goes_on(parts, tmp_path):
-    number = 0
+    kill_point = 0
     again = True
-    whole = contents(tmp_path / "whole")
+    expected = contents(tmp_path / "whole")
     while again:
-        number += 3  # all of them take long; before and after a call come in turn
-        out = tmp_path / f"out-{number}"
-        again = killed(merge.merge, parts, out, number=number)
+        kill_point += 3  # all of them take long; before and after a call come in turn
+        out = tmp_path / f"out-{kill_point}"
+        again = killed(merge.merge, parts, out, number=kill_point)
         assert merge.merge(parts, out)["samples"] == 11
-        assert contents(out) == whole
+        assert contents(out) == expected
         assert verify(out)["repeated"] == []
         shutil.rmtree(out)
-    assert number > 20
+    assert kill_point > 20
 
 
 def test_a_larger_manifest_takes_in_a_smaller_one(tmp_path):

@@ -107,9 +107,9 @@ def test_a_specimen_is_of_one_rank_and_its_samples_differ_in_all_but_itself():
     shared = []
     specimens = set()
     for rank in range(3):
-        own = share(entries, rank, 3)
-        shared += own
-        names = [entry.specimen for entry in own]
+        rank_entries = share(entries, rank, 3)
+        shared += rank_entries
+        names = [entry.specimen for entry in rank_entries]
         assert names == sorted(names, key=names.index)  # one specimen after the other
         for name in names:
             assert names.count(name) == 3
@@ -132,7 +132,7 @@ def test_a_sample_is_that_of_its_atoms_alone(whole):
     for entry in entries:
         sample = simulate(entry)
         p = sample.provenance
-        own = entry.varied
+        drawn = entry.varied
         atoms = build_supercell(config, MATERIALS[0], entry).atoms
         assert p["grid_shape"][0] != p["grid_shape"][1]
         assert p["wanted_thickness_angstrom"] == entry.thickness_angstrom
@@ -151,9 +151,9 @@ def test_a_sample_is_that_of_its_atoms_alone(whole):
             positions_angstrom=p["positions_angstrom"],
             scan_shape=(3, 4),
             slice_thickness_angstrom=p["slice_thickness_angstrom"],
-            aberrations={"C10": -own["defocus_angstrom"]},
-            beam_tilt_mrad=tuple(own["beam_tilt_mrad"]),
-            specimen_tilt_mrad=tuple(own["specimen_tilt_mrad"]),
+            aberrations={"C10": -drawn["defocus_angstrom"]},
+            beam_tilt_mrad=tuple(drawn["beam_tilt_mrad"]),
+            specimen_tilt_mrad=tuple(drawn["specimen_tilt_mrad"]),
             detector=config.detector,
             method="multislice",
             backend="cpu",

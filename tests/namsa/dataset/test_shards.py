@@ -24,8 +24,8 @@ RECORD = encode(sample())
 def fill(directory: Path, rank: int = 0, count: int = 5, **provenance) -> Path:
     path = shard_path(directory, rank)
     with ShardWriter(path) as writer:
-        for number in range(count):
-            writer.put(f"s{rank}-{number}", encode(sample(number, **provenance)))
+        for seed in range(count):
+            writer.put(f"s{rank}-{seed}", encode(sample(seed, **provenance)))
     return path
 
 
@@ -56,8 +56,8 @@ def test_a_view_is_of_the_file_and_a_read_is_a_copy(tmp_path):
 def test_commits_come_every_few_samples_and_at_the_end(tmp_path):
     path = shard_path(tmp_path, 0)
     with fork.Pool(1) as another_process, ShardWriter(path, samples_per_commit=2) as writer:
-        for number, committed in enumerate([0, 2, 2, 4, 4]):
-            writer.put(str(number), RECORD)
+        for index, committed in enumerate([0, 2, 2, 4, 4]):
+            writer.put(str(index), RECORD)
             assert len(another_process.apply(ids_of, (path,))) == committed
     assert ids_of(path) == ("0", "1", "2", "3", "4")
 
@@ -65,8 +65,8 @@ def test_commits_come_every_few_samples_and_at_the_end(tmp_path):
 def test_the_map_grows_as_needed(tmp_path):
     path = shard_path(tmp_path, 0)
     with ShardWriter(path, samples_per_commit=7, map_size=2**15) as writer:
-        for number in range(50):
-            writer.put(f"{number:03d}", RECORD)
+        for index in range(50):
+            writer.put(f"{index:03d}", RECORD)
     assert path.stat().st_size > 4 * 2**15
     assert len(ids_of(path)) == 50
 
@@ -98,9 +98,9 @@ def test_threads_and_forks_read_what_one_thread_reads(tmp_path):
 
 def write_many(path: Path, started) -> None:
     with ShardWriter(path) as writer:
-        for number in range(400):
-            writer.put(f"{number:05d}", encode(sample(number)))
-            if number == 5:
+        for seed in range(400):
+            writer.put(f"{seed:05d}", encode(sample(seed)))
+            if seed == 5:
                 started.set()
 
 
@@ -146,8 +146,8 @@ def test_what_a_reader_without_a_lock_sees_stays_as_it_is(tmp_path):
         writer.put("one", RECORD)
         here.send("begin")
         assert here.recv() == "begun"
-        for number in range(50):
-            writer.put(f"more-{number}", RECORD)
+        for index in range(50):
+            writer.put(f"more-{index}", RECORD)
         here.send("go on")
         assert here.poll(20)
         assert here.recv() == sorted([*before, "one"])
@@ -158,8 +158,8 @@ def write_in_turn(path: Path, opened) -> None:
     assert opened.wait(20)
     for turn in range(10):
         with ShardWriter(path) as writer:
-            for number in range(10):
-                writer.put(f"{turn}-{number}", RECORD)
+            for index in range(10):
+                writer.put(f"{turn}-{index}", RECORD)
 
 
 def test_a_view_stays_good_when_its_context_is_left_and_others_write(tmp_path):
@@ -200,10 +200,10 @@ def test_a_shard_cut_short_is_an_error_that_names_it(tmp_path, left):
 )
 def test_a_damaged_page_is_an_error_and_no_crash(tmp_path, place, damage):
     path = fill(tmp_path, 0, 60)
-    whole = bytearray(path.read_bytes())
-    keys = whole.rindex(b"s0-1") // 4096 * 4096  # the page that holds them in the last commit
-    whole[keys + place : keys + place + len(damage)] = damage
-    path.write_bytes(whole)
+    content = bytearray(path.read_bytes())
+    keys = content.rindex(b"s0-1") // 4096 * 4096  # the page that holds them in the last commit
+    content[keys + place : keys + place + len(damage)] = damage
+    path.write_bytes(content)
     child = fork.Process(target=read_or_refuse, args=(path,))
     child.start()
     child.join(20)

@@ -32,8 +32,8 @@ GRIDS = [(2, 1, 3, 4), (1, 1, 2, 1), (1, 4, 1, 2), (1, 1, 1, 1)]
 def write(folder, *encoded):
     folder.mkdir(exist_ok=True)
     with ShardWriter(shard_path(folder, 0)) as writer:
-        for number, record in enumerate(encoded):
-            writer.put(f"sample-{number}", record)
+        for index, record in enumerate(encoded):
+            writer.put(f"sample-{index}", record)
     return folder
 
 
@@ -91,7 +91,7 @@ def test_the_kernel_counts_a_part_and_one_percent(tmp_path, axis):
     tiles = tuple(8 if index == axis else 1 for index in range(4))
     path = export(write(tmp_path / "data", encode(tiles, raster=RASTER)))
     density = 4 * RASTER[2] * RASTER[3]
-    whole = 2 * math.prod(RASTER) + density  # 3.9 MB
+    record_bytes = 2 * math.prod(RASTER) + density  # 3.9 MB
     for ways in (2, 4, 8):
         size = RASTER[axis] // ways
         for part in {0, ways - 1}:
@@ -100,9 +100,9 @@ def test_the_kernel_counts_a_part_and_one_percent(tmp_path, axis):
                 with read_counts() as counts:
                     file.read("sample-0", Slab(axis, part * size, (part + 1) * size))
             # digests of the tiles and of the density
-            wanted = (whole - density) // ways + density + 9 * 16
+            wanted = (record_bytes - density) // ways + density + 9 * 16
             assert wanted <= counts["asked"] < wanted + 64  # the counter itself is read, too
-            assert counts["asked"] < 1.01 * whole / ways
+            assert counts["asked"] < 1.01 * record_bytes / ways
             assert counts["fetched"] < wanted + 6 * 4096  # pages at both ends of three reads
 
 

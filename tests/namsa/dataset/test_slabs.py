@@ -45,8 +45,8 @@ def stored(tmp_path_factory):
         dtype: records.decode(records.encode(original, dtype)) for dtype in ("float16", "float32")
     }
     with ShardWriter(shard_path(folder, 0)) as writer:
-        for number, tiles in enumerate(GRIDS):
-            dtype = "float32" if number % 2 else "float16"
+        for index, tiles in enumerate(GRIDS):
+            dtype = "float32" if index % 2 else "float16"
             writer.put(
                 f"{dtype}-{'-'.join(map(str, tiles))}", records.encode(original, dtype, tiles)
             )
@@ -81,21 +81,21 @@ def test_a_slab_is_the_part_of_the_patterns_from_every_kind_of_record(stored, ax
     with Dataset(folder) as dataset, SlabReader(dataset) as reader:
         for sample_id in dataset.ids:
             expected = plain[sample_id.split("-")[0]].cbed.reshape(RASTER)
-            for part in (
+            for requested in (
                 Slab(axis, 0, size),
                 Slab(axis, 2 * size, 3 * size),
                 Slab(axis, 0, RASTER[axis]),
             ):
-                slab = reader.read(sample_id, part)
-                np.testing.assert_array_equal(slab.patterns, expected[part.index])
+                slab = reader.read(sample_id, requested)
+                np.testing.assert_array_equal(slab.patterns, expected[requested.index])
                 np.testing.assert_array_equal(slab.density, plain["float16"].density)
                 assert slab.raster == RASTER
-        own = []
+        held_ids = []
         for sample_id in dataset.ids:
             if reader.has(sample_id, Slab(axis, 0, size)):
-                own.append(sample_id)
-        assert name_of(dataset, ALONG[axis]) in own
-        assert "float16-plain" not in own
+                held_ids.append(sample_id)
+        assert name_of(dataset, ALONG[axis]) in held_ids
+        assert "float16-plain" not in held_ids
 
 
 @pytest.mark.parametrize("axis", range(4))
@@ -107,16 +107,16 @@ def test_the_kernel_counts_a_part_and_one_percent(stored, axis, both):
     size = RASTER[axis] // WAYS
     with Dataset(folder) as dataset:
         sample_id = name_of(dataset, tiles)
-        whole = lmdb_structure.locations(shard)[sample_id][1]
+        record_bytes = lmdb_structure.locations(shard)[sample_id][1]
         for part in range(WAYS):
             with SlabReader(dataset) as reader:
                 reader._locate(sample_id)  # reads the shard's keys, once for all samples
                 evict(shard)
                 with read_counts() as counts:
                     reader.read(sample_id, Slab(axis, part * size, (part + 1) * size))
-            assert counts["asked"] < 1.01 * whole / WAYS, counts
+            assert counts["asked"] < 1.01 * record_bytes / WAYS, counts
             if tiles == ALONG[axis] and counts["fetched"]:  # nothing where the folder is in memory
-                assert counts["fetched"] < 1.01 * whole / WAYS + 4 * 4096, (
+                assert counts["fetched"] < 1.01 * record_bytes / WAYS + 4 * 4096, (
                     counts
                 )  # pages at the ends of three reads
 
@@ -199,7 +199,7 @@ def test_a_dataset_of_tiles_is_made_verified_repaired_and_merged(tmp_path, monke
     fake_samples.produce(second, settings=tiled)
     with Dataset(second) as dataset:
         damaged = dataset.ids[0]
-        whole = len(dataset)
+        sample_count = len(dataset)
         assert tiles_in(dataset) == {True}
     plain = tmp_path / "plain"
     fake_samples.produce(plain, settings=config)
@@ -219,7 +219,7 @@ def test_a_dataset_of_tiles_is_made_verified_repaired_and_merged(tmp_path, monke
     repair(second)
     assert verify(second)["corrupt"] == []
     merged = tmp_path / "merged"
-    assert merge([second], merged)["copied"] == whole - 1
+    assert merge([second], merged)["copied"] == sample_count - 1
     assert verify(merged)["corrupt"] == []
 
 

@@ -76,8 +76,8 @@ def test_any_beginning_of_a_share_is_a_fair_mix():
     """A time limit leaves a beginning: it must not be the cheap, the thick, or the first
     material.
     """
-    own = share(ENTRIES, 1, 4)
-    begun = own[: len(own) // 3]
+    share_entries = share(ENTRIES, 1, 4)
+    begun = share_entries[: len(share_entries) // 3]
     mean = []
     for sample_entries in (begun, ENTRIES):
         total = sum(entry.thickness_angstrom for entry in sample_entries)

@@ -100,9 +100,9 @@ def test_of_a_file_cut_short_the_whole_records_are_kept(dataset, undisturbed, le
 @pytest.mark.parametrize("page", [0, 1])
 def test_with_its_first_pages_gone_a_file_still_gives_its_records(dataset, undisturbed, page):
     path = shard_path(dataset, 0)
-    whole = bytearray(path.read_bytes())
-    whole[4096 * page : 4096 * (page + 1)] = bytes(4096)
-    path.write_bytes(whole)
+    content = bytearray(path.read_bytes())
+    content[4096 * page : 4096 * (page + 1)] = bytes(4096)
+    path.write_bytes(content)
     assert repair(dataset)["shards"] == [
         {"shard": path.name, "damaged": True, "moved": [], "kept": 6}
     ]
@@ -111,15 +111,15 @@ def test_with_its_first_pages_gone_a_file_still_gives_its_records(dataset, undis
 
 def test_garbage_and_lies_in_a_file_do_no_harm(dataset, undisturbed):
     path = shard_path(dataset, 0)
-    whole = bytearray(path.read_bytes())
+    content = bytearray(path.read_bytes())
     magic = b"NAMSA4D\n"
     places = []
     place = -1
-    while (place := whole.find(magic, place + 1)) >= 0:
+    while (place := content.find(magic, place + 1)) >= 0:
         places.append(place)
-    for number, place in enumerate(places[::2]):  # headers that lie about length, shape, type
-        whole[place + 12 + number % 3 * 20 : place + 16 + number % 3 * 20] = b"\xff\xff\xff\x7f"
-    path.write_bytes(bytes(4096) + magic + whole[4096:] + magic)
+    for index, place in enumerate(places[::2]):  # headers that lie about length, shape, type
+        content[place + 12 + index % 3 * 20 : place + 16 + index % 3 * 20] = b"\xff\xff\xff\x7f"
+    path.write_bytes(bytes(4096) + magic + content[4096:] + magic)
     (result,) = repair(dataset)["shards"]
     assert result["damaged"]
     assert contents(dataset).items() <= undisturbed.items()
@@ -140,14 +140,14 @@ def test_samples_of_another_configuration_go_aside(dataset, undisturbed):
 def test_a_second_repair_takes_another_folder_and_one_cut_off_begins_anew(
     dataset, undisturbed, monkeypatch
 ):
-    for number in (0, 1):
-        path = shard_path(dataset, number)
+    for shard_number in (0, 1):
+        path = shard_path(dataset, shard_number)
         change_a_bit(path, ids_of(path)[0])
-        if number:
+        if shard_number:
             (dataset / ".shard-00001.lmdb.repaired").write_bytes(
                 b"left by a repair that was killed"
             )
-        assert repair(dataset)["quarantine"] == str(dataset / f"quarantine-{number}")
+        assert repair(dataset)["quarantine"] == str(dataset / f"quarantine-{shard_number}")
     produce(dataset)
     assert contents(dataset) == undisturbed
 
@@ -158,26 +158,26 @@ def test_killed_at_any_point_a_repair_loses_nothing_and_goes_on(dataset, undistu
     bad = ids_of(path)[2]
     change_a_bit(path, bad)
     damaged = path.read_bytes()
-    whole = {}
+    expected = {}
     for k, v in undisturbed.items():
         if k != bad:
-            whole[k] = v
-    number = 0
+            expected[k] = v
+    kill_point = 0
     again = True
     while again:
-        number += 3  # all of them take long; before and after a call come in turn
-        copy = shutil.copytree(dataset, tmp_path / f"copy-{number}")
-        again = killed(repair, copy, number=number)
+        kill_point += 3  # all of them take long; before and after a call come in turn
+        copy = shutil.copytree(dataset, tmp_path / f"copy-{kill_point}")
+        again = killed(repair, copy, number=kill_point)
         assert verify(copy)["corrupt"] in ([bad], [])
         kept = [file.read_bytes() for file in copy.glob("**/shard-00001.lmdb")]
         assert damaged in kept  # in its place, or aside, or both
         repair(copy)
-        assert contents(copy) == whole
+        assert contents(copy) == expected
         assert damaged in [file.read_bytes() for file in copy.glob("quarantine-*/shard-00001.lmdb")]
         produce(copy)
         assert contents(copy) == undisturbed
         shutil.rmtree(copy)
-    assert number > 20
+    assert kill_point > 20
 
 
 def test_a_repair_that_fails_leaves_the_folder_as_it_was(dataset, monkeypatch):

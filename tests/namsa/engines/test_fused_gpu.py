@@ -170,13 +170,13 @@ def test_batches_reach_their_rows_and_the_detector(binned, on_stand_in):
         )
     else:
         matrices = None
-    before = 2.0**-10  # of the patterns' size: it is added to
-    cbed = np.full((13, *(camera.shape if binned else grid.shape)), before, np.float32)
+    offset = 2.0**-10  # of the patterns' size: it is added to
+    cbed = np.full((13, *(camera.shape if binned else grid.shape)), offset, np.float32)
     progress = []
     probes, cupy = on_stand_in(*inputs[:4], batch=2)
     probes.add_patterns(cbed, positions, matrices, lambda *done: progress.append(done))
     assert progress == [(2, 13), (4, 13), (6, 13), (8, 13), (10, 13), (12, 13), (13, 13)]
-    assert error(cbed - before, detector.bin_patterns(plain(*inputs), matrices)) < 1e-6
+    assert error(cbed - offset, detector.bin_patterns(plain(*inputs), matrices)) < 1e-6
     assert [[graph.launches, len(graph.work)] for graph in cupy.graphs] == [
         [4, 5],
         [3, 5],
@@ -195,9 +195,9 @@ def test_patterns_do_not_depend_on_batches_or_graphs(on_stand_in, monkeypatch):
 
     few, graphs = patterns(2)
     assert graphs == 2
-    whole, graphs = patterns(None)
+    at_once, graphs = patterns(None)
     assert graphs == 0  # nothing to repeat
-    np.testing.assert_array_equal(whole, few)
+    np.testing.assert_array_equal(at_once, few)
 
     def refuse(stream):
         stream.graph = None

@@ -75,10 +75,12 @@ def test_every_second_plane_wave_gives_patterns_within_the_stated_error(exact):
 
 def test_the_detector_has_the_same_pixels_with_interpolation(exact):
     detector = Detector(pixel_mrad=3.0, max_angle_mrad=30)
-    half = namsa.simulate(ATOMS, interpolation=2, detector=detector, **SHARED)
-    whole = namsa.simulate(ATOMS, detector=detector, method="multislice", **SHARED)
-    assert half.cbed.shape == whole.cbed.shape
-    np.testing.assert_allclose(half.annular(0, 20), whole.annular(0, 20), rtol=0.02)
+    interpolated = namsa.simulate(ATOMS, interpolation=2, detector=detector, **SHARED)
+    exact_patterns = namsa.simulate(ATOMS, detector=detector, method="multislice", **SHARED)
+    assert interpolated.cbed.shape == exact_patterns.cbed.shape
+    np.testing.assert_allclose(
+        interpolated.annular(0, 20), exact_patterns.annular(0, 20), rtol=0.02
+    )
 
 
 def test_what_cannot_be_interpolated_is_refused_and_a_wide_probe_warns():

@@ -202,8 +202,8 @@ def test_plane_waves_of_the_fused_engine(strong):
     fused_waves = fused.FusedPlaneWaves(*strong).exit_waves(beams, depths, pixels)
     expected = multislice.PlainEngine(*strong).exit_waves(beams, depths, pixels)
     assert fused_waves.dtype == expected.dtype
-    for own, other in zip(fused_waves, expected, strict=True):
-        assert np.linalg.norm(own - other) < TOLERANCE[dtype] * np.linalg.norm(other)
+    for wave, other in zip(fused_waves, expected, strict=True):
+        assert np.linalg.norm(wave - other) < TOLERANCE[dtype] * np.linalg.norm(other)
 
 
 ENGINES = [
@@ -233,12 +233,12 @@ def test_waves_at_depths_are_those_behind_the_first_slices(strong, module):
 def test_a_part_of_the_plane_waves_has_the_bits_of_a_matrix_of_them_alone(strong):
     grid, _, fresnel = strong
     dtype = fresnel.dtype.type
-    own = lens(grid, dtype)
-    other = lens(grid, dtype, (4.0, -7.0))
-    (both,) = matrices(strong, (own != 0) | (other != 0))
-    for wave in (own, other):
-        part = both.part(wave != 0, prism.detected_pixels(strong[2]))
-        patterns = prism.PrismEngine(grid, part, batch=16).prepare(wave).patterns(RASTER)
+    lens_wave = lens(grid, dtype)
+    tilted_wave = lens(grid, dtype, (4.0, -7.0))
+    (both,) = matrices(strong, (lens_wave != 0) | (tilted_wave != 0))
+    for wave in (lens_wave, tilted_wave):
+        lens_part = both.part(wave != 0, prism.detected_pixels(strong[2]))
+        patterns = prism.PrismEngine(grid, lens_part, batch=16).prepare(wave).patterns(RASTER)
         np.testing.assert_array_equal(patterns, by_reuse(strong, wave)(RASTER))
 
 

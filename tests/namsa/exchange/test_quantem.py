@@ -43,9 +43,7 @@ def save(folder, sampling=SAMPLING):
         root.create_array(name, shape=array.shape, dtype=array.dtype, compressors=[blosc])[...] = (
             array
         )
-    root.create_group("_units").attrs.update(
-        {str(number): unit for number, unit in enumerate(UNITS)}
-    )
+    root.create_group("_units").attrs.update({str(axis): unit for axis, unit in enumerate(UNITS)})
     root.create_group("_metadata").attrs.update(
         {"q_to_r_rotation_ccw_deg": 25.0, "q_transpose": True}
     )

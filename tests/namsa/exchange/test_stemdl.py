@@ -82,11 +82,11 @@ def test_a_header_that_does_not_fit_is_one_line(tmp_path, monkeypatch, capsys, c
 
 def test_a_damaged_file_is_bad_input_wherever_the_damage_is(tmp_path, capsys):
     path = write_db(tmp_path / "batch.db", count=300)
-    whole = (path / "data.mdb").read_bytes()
+    intact = (path / "data.mdb").read_bytes()
     rng = np.random.default_rng(3)
-    damaged = [b"", b"nothing of LMDB", whole[:5000], whole[: len(whole) // 2], rng.bytes(40000)]
+    damaged = [b"", b"nothing of LMDB", intact[:5000], intact[: len(intact) // 2], rng.bytes(40000)]
     for start in range(0, 40960, 1024):  # the metas and the first pages of the tree
-        damaged.append(whole[:start] + rng.bytes(64) + whole[start + 64 :])
+        damaged.append(intact[:start] + rng.bytes(64) + intact[start + 64 :])
     refused = []
     for data in damaged:
         (path / "data.mdb").write_bytes(data)
@@ -98,7 +98,7 @@ def test_a_damaged_file_is_bad_input_wherever_the_damage_is(tmp_path, capsys):
             refused.append(str(error))
     assert len(refused) >= 10
     assert "repair" not in "".join(refused)  # which is for datasets of namsa
-    (path / "data.mdb").write_bytes(whole[:5000])
+    (path / "data.mdb").write_bytes(intact[:5000])
     assert main(["export", str(path), "--to", "npz", "--out", str(tmp_path / "arrays")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 

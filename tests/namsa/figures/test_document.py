@@ -69,7 +69,7 @@ class Tags(HTMLParser):
 
 def test_every_block_as_html():
     page = page_html(DOCUMENT)
-    for part in (
+    for expected in (
         "<title>tiny: report</title>",
         '<header><p class="kind">Density: report</p><h1>tiny</h1></header>',
         '<p class="headline">The SSIM is <strong>0.93</strong>; run <code>train card</code>.</p>',
@@ -85,7 +85,7 @@ def test_every_block_as_html():
         'alt="Images" class="plot"></figure>',
         "<details><summary>Configuration</summary><pre>a: 1\nb: 2</pre></details>",
     ):
-        assert part in page
+        assert expected in page
     styles = page[page.index("<style>") : page.index("</style>")]
     for name in ("kind", "headline", "missing", "number", "note", "plot", "scroll", "wide"):
         assert f".{name}" in styles

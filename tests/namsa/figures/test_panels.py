@@ -161,9 +161,9 @@ def test_a_density_is_drawn_with_the_networks_resolution_and_its_sum_stays():
     assert density.resolution == "details of 0.8 Å"
     assert density.image.sum() == pytest.approx(s.density.sum())
     assert density.image.max() < 0.5 * s.density.max()
-    own = replace(s, provenance=s.provenance | {"density_max_q_per_angstrom": 0.8})
-    assert drawn_density(own).resolution == "details of 1.2 Å"
-    np.testing.assert_array_equal(drawn_density(own).image, s.density)
+    limited = replace(s, provenance=s.provenance | {"density_max_q_per_angstrom": 0.8})
+    assert drawn_density(limited).resolution == "details of 1.2 Å"
+    np.testing.assert_array_equal(drawn_density(limited).image, s.density)
 
 
 def test_a_density_that_is_stored_finer_is_drawn_with_the_same_numbers():
@@ -309,7 +309,7 @@ def test_the_table_has_shapes_and_units():
         "2 × 3 float32, e/Å²",
         "8 × 10 float32, V·Å",
     )
-    for part in (
+    for expected in (
         "&lt;Cu&gt;",
         "200 keV",
         "4 mrad",
@@ -318,7 +318,7 @@ def test_the_table_has_shapes_and_units():
         *arrays,
         "10 × 10.5 mrad",
     ):
-        assert part in text
+        assert expected in text
     assert "6 positions" in sample_html(fake_samples.sample(scan_shape=None))
 
 
@@ -363,9 +363,9 @@ def test_a_scan_much_smaller_than_the_cell_is_shown_with_its_surroundings():
     _, ((ax, *_), _) = panels(1.0, 1.0)
     grid = PixelGrid(step=(0.1, 0.1), origin=(0.0, 0.0))
     image_panel(ax, np.zeros((200, 160)), grid, "Potential", "V·Å")
-    whole = ax.get_xlim(), ax.get_ylim()
+    full_view = ax.get_xlim(), ax.get_ylim()
     zoom_to_scan(ax, np.array([(0.0, 9.0), (8.0, 9.0)]), (20.0, 16.0))
-    assert (ax.get_xlim(), ax.get_ylim()) == whole
+    assert (ax.get_xlim(), ax.get_ylim()) == full_view
     zoom_to_scan(ax, np.array([(0.0, 9.0), (2.0, 10.0)]), (20.0, 16.0))
     assert ax.get_xlim() == pytest.approx((6.5, 12.5))
     assert ax.get_ylim() == pytest.approx((6.0, 0.0))

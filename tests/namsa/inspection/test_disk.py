@@ -216,9 +216,11 @@ def test_vacuum_is_where_nothing_is_scattered():
         (bright + dark).astype(float), bright.astype(float), dark.astype(float)
     )
     assert abs(mean - 1e4) < 3 * error < 200
-    part = slice(16, None)  # without vacuum
+    columns = slice(16, None)  # without vacuum
     assert (
-        vacuum_intensity(*(image[:, part].astype(float) for image in (bright + dark, bright, dark)))
+        vacuum_intensity(
+            *(image[:, columns].astype(float) for image in (bright + dark, bright, dark))
+        )
         is None
     )
 

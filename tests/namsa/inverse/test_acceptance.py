@@ -40,10 +40,10 @@ def test_positions_that_the_fit_has_used_do_not_decide():
 
 
 def test_weights_fall_to_zero_beyond_the_positions_that_were_used():
-    whole = on_the_scan(np.full(SHAPE, 0.5), (8, 9), STEP)
-    assert whole.shape == (46, 50)
-    assert whole[23, 25] == pytest.approx(0.5)
-    assert whole[0, 0] < 0.01
+    weights = on_the_scan(np.full(SHAPE, 0.5), (8, 9), STEP)
+    assert weights.shape == (46, 50)
+    assert weights[23, 25] == pytest.approx(0.5)
+    assert weights[0, 0] < 0.01
 
 
 def test_all_numbers_of_white_noise_are_independent_and_few_of_smooth_ones():

@@ -102,9 +102,9 @@ def test_an_amount_within_its_error_changes_nothing(silver):
 @pytest.mark.parametrize("first", [0, 3])
 def test_columns_at_the_edge_of_a_cell_count_once(silver, first):
     density, rings = (image[first:, first:] for image in silver)
-    (part,) = find_cells(density, rings, PIXELS, MEASUREMENT, Known({47: 1.0}))
-    assert part.density == pytest.approx(LAYERS * 47 * 4 / EDGE**2, rel=0.02)
-    periods = np.divide(part.extent, EDGE / 2)
+    (cell,) = find_cells(density, rings, PIXELS, MEASUREMENT, Known({47: 1.0}))
+    assert cell.density == pytest.approx(LAYERS * 47 * 4 / EDGE**2, rel=0.02)
+    periods = np.divide(cell.extent, EDGE / 2)
     assert np.allclose(periods, np.round(periods), atol=0.03)
 
 
@@ -114,16 +114,16 @@ def test_noise_of_a_density_neither_moves_columns_nor_makes_them_unequal(silver)
         np.random.default_rng(3).standard_normal(SCAN), 0.8
     )  # as smooth as a network's errors
     noisy = density + 0.25 * density.std() / noise.std() * noise
-    (part,) = find_cells(noisy, rings, PIXELS, MEASUREMENT, Known({47: 1.0}))
-    places = part.yx / (EDGE / 2)
+    (cell,) = find_cells(noisy, rings, PIXELS, MEASUREMENT, Known({47: 1.0}))
+    places = cell.yx / (EDGE / 2)
     phase = np.angle(np.exp(2j * np.pi * places).mean(axis=0)) / (2 * np.pi)
     off = (places - phase + 0.5) % 1 - 0.5
     assert EDGE / 2 * off.std() < 0.03
-    assert part.electrons.std() / part.electrons.mean() < 0.05
+    assert cell.electrons.std() / cell.electrons.mean() < 0.05
 
 
 def test_atoms_of_neighbouring_columns_may_overlap():
-    part = RepeatingCell(
+    cell = RepeatingCell(
         np.array([(3.0, 3.0), (3.0, 3.1)]),
         np.array([60.0, 40.0]),
         (10.0, 11.0),
@@ -131,7 +131,7 @@ def test_atoms_of_neighbouring_columns_may_overlap():
         RINGS,
         0.0,
     )
-    rings = simulate(part, 0.1, Known({47: 1.0}), MEASUREMENT, 0.07, waves=4)
+    rings = simulate(cell, 0.1, Known({47: 1.0}), MEASUREMENT, 0.07, waves=4)
     assert rings.shape == (len(AMOUNTS), ring_sums.RINGS)
     assert (rings[0] > 0).all()
     assert (rings[-1] > 2 * rings[0]).all()
@@ -164,8 +164,8 @@ def titanate(cells: float = 16.0) -> np.ndarray:
     sites = ((38, 0, 0), (22, 0.5, 0.5), (8, 0.5, 0.5), (8, 0.5, 0), (8, 0, 0.5))
     r = np.linspace(0, 8, 800)
     density = np.zeros(RASTER_SHAPE)
-    for number, sy, sx in sites:
-        profile = cells * number * atom_density(r, number, MAX_Q)
+    for atomic_number, sy, sx in sites:
+        profile = cells * atomic_number * atom_density(r, atomic_number, MAX_Q)
         for i in range(-2, 6):
             for j in range(-2, 6):
                 distance = np.hypot(y[:, None] - SIDE * (i + sy), x - SIDE * (j + sx))

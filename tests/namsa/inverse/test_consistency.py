@@ -172,8 +172,10 @@ def test_patterns_that_are_kept_out_do_not_change_what_is_fitted(
         Grid((40, 48), (7.6, 8.8)),
         (step * np.arange(n) + 0.9 for n, step in zip(SCAN, STEP, strict=True)),
     )
-    whole = optics.interaction_constant(200e3) * simulated.projected_potential.astype(float)
-    seen = density_target.at_positions(density_target.band_limited(whole, grid, MAX_Q), grid, y, x)
+    phase_of_cell = optics.interaction_constant(200e3) * simulated.projected_potential.astype(float)
+    seen = density_target.at_positions(
+        density_target.band_limited(phase_of_cell, grid, MAX_Q), grid, y, x
+    )
     simulation = consistency.scan_simulation(EXPERIMENT, THICKNESS, SCAN)
     of_phase = mott_bethe.of_phase(200e3)
     used = np.add.outer(*map(np.arange, SCAN)) % 2 == 0
@@ -181,17 +183,17 @@ def test_patterns_that_are_kept_out_do_not_change_what_is_fitted(
     patterns[40] = np.nan  # lost
     known = {"experiment": EXPERIMENT, "phase": seen, "patterns": patterns}
     exec(documented.code("reconstruct.md", "kept_out").replace("50.0", f"{THICKNESS}"), known)
-    own, other = consistency.kept_out(seen, patterns, simulation, of_phase, used)
-    assert (known["own"], known["others"]) == (own, other)
-    assert own == pytest.approx(other, rel=0.2)
+    kept_out, other = consistency.kept_out(seen, patterns, simulation, of_phase, used)
+    assert (known["own"], known["others"]) == (kept_out, other)
+    assert kept_out == pytest.approx(other, rel=0.2)
     assert other < 0.15
     for phase in (0.8 * seen, 1.3 * seen + 2):  # as another method may have it
         assert consistency.kept_out(phase, patterns, simulation, of_phase, used)[
             0
-        ] == pytest.approx(own, rel=0.1)
+        ] == pytest.approx(kept_out, rel=0.1)
     patterns[~used.ravel()] = patterns[~used.ravel()].mean(axis=0)
     again, worse = consistency.kept_out(seen, patterns, simulation, of_phase, used)
-    assert again == own
+    assert again == kept_out
     assert worse > 1.5 * other
 
 

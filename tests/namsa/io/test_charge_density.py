@@ -69,12 +69,12 @@ def test_where_electrons_are_missing_the_potential_is_higher(tmp_path):
 
 
 def test_core_and_valence_are_added(tmp_path):
-    whole = independent_atoms(crystal())
+    density = independent_atoms(crystal())
     core = write_chgcar(
-        tmp_path / "AECCAR0", crystal(), 0.25 * whole, "augmentation occupancies   1  15\n 0.1\n"
+        tmp_path / "AECCAR0", crystal(), 0.25 * density, "augmentation occupancies   1  15\n 0.1\n"
     )
-    valence = write_chgcar(tmp_path / "AECCAR2", crystal(), 0.75 * whole)
-    np.testing.assert_allclose(read_charge_density(core, valence).density, whole, atol=1e-6)
+    valence = write_chgcar(tmp_path / "AECCAR2", crystal(), 0.75 * density)
+    np.testing.assert_allclose(read_charge_density(core, valence).density, density, atol=1e-6)
     with pytest.raises(InputError, match="AECCAR0 and AECCAR2"):
         read_charge_density(valence).projected_potential(GRID)
 
@@ -199,21 +199,24 @@ def test_moved_charge_changes_weak_reflections_as_mott_and_bethe_say(slices):
         q = np.array([h / CELL[0], k / CELL[1]])
         q2 = q @ q
         phases = np.exp(-2j * np.pi * atoms.positions[:, :2] @ q)
-        own = np.array([electron(int(number), np.array([q2]))[0] for number in atoms.numbers])
+        atom_factors = np.array(
+            [electron(int(number), np.array([q2]))[0] for number in atoms.numbers]
+        )
         change = (
             np.array(charges)
             * np.exp(-2 * np.pi**2 * 0.3**2 * q2)
             / (2 * np.pi**2 * charge_density.BOHR_RADIUS * q2)
         )
         scale = interaction_constant(energy) * potential.POTENTIAL_CONSTANT / (CELL[0] * CELL[1])
-        wanted, before = (
-            float(abs(scale * (factors * phases).sum()) ** 2) for factors in (own - change, own)
+        wanted, unchanged = (
+            float(abs(scale * (factors * phases).sum()) ** 2)
+            for factors in (atom_factors - change, atom_factors)
         )
         place = shape[0] // 2 + k, shape[1] // 2 + h
-        assert abs(wanted / before - 1) > 0.1
+        assert abs(wanted / unchanged - 1) > 0.1
         # Weak phase objects, to second order: the phases are below 0.05 rad.
         assert sample.cbed[0][place] / neutral.cbed[0][place] == pytest.approx(
-            wanted / before, rel=0.05
+            wanted / unchanged, rel=0.05
         )
         assert sample.cbed[0][place] == pytest.approx(wanted, rel=0.08)
 
@@ -241,11 +244,11 @@ def test_scatter_takes_the_density_too():
     given = charged([-2.0, 1.0, 1.0])
     atoms = crystal().repeat(REPEATS)
     lens = COARSE["semiangle_mrad"]
-    own = {}
+    shared = {}
     for name, value in COARSE.items():
         if name != "semiangle_mrad":
-            own[name] = value
-    scattering = namsa.scatter(atoms, charge_density=given, max_angle_mrad=lens, **own)
+            shared[name] = value
+    scattering = namsa.scatter(atoms, charge_density=given, max_angle_mrad=lens, **shared)
     scattered = scattering.simulate(semiangle_mrad=lens, **PROBES)
     wanted = namsa.simulate(atoms, charge_density=given, **COARSE, **PROBES)
     np.testing.assert_allclose(scattered.cbed, wanted.cbed, atol=1e-9 * wanted.cbed.max())
@@ -307,10 +310,10 @@ detector: {shape: [10, 12], pixel_mrad: 5}
 def test_the_command_line_simulates_files_of_a_density(tmp_path, monkeypatch, capsys, method):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yaml").write_text(CONFIG)
-    whole = independent_atoms(crystal(), [-2.0, 1.0, 1.0])
+    density = independent_atoms(crystal(), [-2.0, 1.0, 1.0])
     core, valence = (
-        write_chgcar(tmp_path / f"AECCAR{n}", crystal(), part * whole)
-        for n, part in ((0, 0.4), (2, 0.6))
+        write_chgcar(tmp_path / f"AECCAR{n}", crystal(), share * density)
+        for n, share in ((0, 0.4), (2, 0.6))
     )
     options = ["simulate", "c.yaml", "--set", f"simulation.method={method}"]
     both = [*options, "--charge-density", str(core), str(valence)]

@@ -52,10 +52,10 @@ def test_what_is_read_is_what_was_written(tmp_path):
 
 
 def test_a_simulated_scan_says_its_aperture_edge_and_without_it_that_of_before(tmp_path):
-    for number, (stated, expected) in enumerate(
+    for index, (stated, expected) in enumerate(
         (({}, "amplitude"), ({"aperture_edge": "intensity"}, "intensity"))
     ):
-        path = tmp_path / f"{number}.h5"
+        path = tmp_path / f"{index}.h5"
         hdf5.write_samples(path, [("a", sample(**stated))])
         with namsa.read(path) as recording:
             assert recording.aperture_edge == expected
@@ -91,8 +91,8 @@ def test_every_array_has_its_axes_and_units(tmp_path):
             assert group.attrs["emd_group_type"] == "array"
             assert group["data"].attrs["units"] == units
             assert group["data"].shape == tuple(len(along) for _, _, along in axes)
-            for number, (name, unit, along) in enumerate(axes):
-                dimension = group[f"dim{number}"]
+            for axis, (name, unit, along) in enumerate(axes):
+                dimension = group[f"dim{axis}"]
                 assert (dimension.attrs["name"], dimension.attrs["units"]) == (name, unit)
                 np.testing.assert_allclose(dimension, along)
 

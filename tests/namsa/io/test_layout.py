@@ -260,9 +260,9 @@ def test_a_recording_closes_its_file_when_nothing_refers_to_it(tmp_path):
         file["scan"] = DATA
     write_mib(tmp_path / "a.mib", DATA)
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    open_files = len(os.listdir("/proc/self/fd"))
     for name in ("a.mib", "a.h5"):
         first_row = namsa.read(tmp_path / name, scan_shape=(3, 4)).read(slice(0, 1), slice(0, 4))
         np.testing.assert_array_equal(first_row, DATA[:1])
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) == open_files

@@ -95,19 +95,19 @@ def test_bad_pixels_become_the_mean_of_good_neighbours_in_any_part():
     broken = values.astype(np.float32)
     broken[:, :, 4, 5], broken[:, :, 4, 6], broken[:, :, 0, 0] = np.nan, 9e9, 0
     with namsa.read(broken, bad_pixels=((4, 5), (4, 6), (0, 0))) as recording:
-        whole = recording.read(slice(None), slice(None))
-        part = recording.read(slice(2, 4), slice(1, 5))
-    np.testing.assert_array_equal(part, whole[2:4, 1:5])
+        repaired = recording.read(slice(None), slice(None))
+        repaired_part = recording.read(slice(2, 4), slice(1, 5))
+    np.testing.assert_array_equal(repaired_part, repaired[2:4, 1:5])
     # The mean of a plane's symmetric neighbours is the plane, but one neighbour of each of the two
     # is bad.
     expected = values[:, :, 3:6, 4:7].sum(axis=(2, 3)) - values[:, :, 4, 5] - values[:, :, 4, 6]
-    np.testing.assert_allclose(whole[:, :, 4, 5], expected / 7, rtol=1e-6)
+    np.testing.assert_allclose(repaired[:, :, 4, 5], expected / 7, rtol=1e-6)
     np.testing.assert_allclose(
-        whole[:, :, 0, 0], values[:, :, [0, 1, 1], [1, 0, 1]].mean(axis=-1), rtol=1e-6
+        repaired[:, :, 0, 0], values[:, :, [0, 1, 1], [1, 0, 1]].mean(axis=-1), rtol=1e-6
     )
     good = np.ones(SHAPE[2:], bool)
     good[[4, 4, 0], [5, 6, 0]] = False
-    np.testing.assert_array_equal(whole[:, :, good], values[:, :, good])
+    np.testing.assert_array_equal(repaired[:, :, good], values[:, :, good])
 
 
 def test_a_moving_disk_stays_where_it_is_in_the_middle_of_the_scan():

@@ -291,9 +291,9 @@ def test_no_flipped_bit_of_a_calibration_file_changes_a_number_in_silence(tmp_pa
         path.write_bytes(damaged)
         with suppress(InputError):
             assert read_calibration(path) == FILE, place
-    number = b'"rotation_deg": -126.0'
-    assert number in intact
-    path.write_bytes(intact.replace(number, b'"rotation_deg": -127.0'))
+    rotation = b'"rotation_deg": -126.0'
+    assert rotation in intact
+    path.write_bytes(intact.replace(rotation, b'"rotation_deg": -127.0'))
     with pytest.raises(
         InputError,
         match='is not as it was written: write it again .*; or remove its "digest"',

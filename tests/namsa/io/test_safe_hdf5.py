@@ -264,17 +264,17 @@ def test_a_file_of_ones_own_is_opened_in_place_and_by_hdf5_as_ever(sealed, monke
 
 
 def test_any_change_of_what_hdf5_interprets_breaks_the_seal(sealed):
-    whole = sealed.read_bytes()
+    intact = sealed.read_bytes()
     ((first, length),) = seal.data_spans(h5py.File(sealed))
     assert length == IMAGE.nbytes
-    outside = [*range(0, first, 97), *range(first + length, len(whole), 97), len(whole) - 1]
+    outside = [*range(0, first, 97), *range(first + length, len(intact), 97), len(intact) - 1]
     for place in outside:
-        sealed.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        sealed.write_bytes(intact[:place] + bytes([intact[place] ^ 1]) + intact[place + 1 :])
         assert not seal.is_sealed(sealed), place
-    for changed in (whole[:-60], whole + b"\0", whole[:-100] + whole[-99:], b"", whole[-52:]):
+    for changed in (intact[:-60], intact + b"\0", intact[:-100] + intact[-99:], b"", intact[-52:]):
         sealed.write_bytes(changed)
         assert not seal.is_sealed(sealed)
-    sealed.write_bytes(whole)
+    sealed.write_bytes(intact)
     assert seal.is_sealed(sealed)
 
 

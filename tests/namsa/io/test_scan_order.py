@@ -145,12 +145,12 @@ def test_a_stage_far_from_zero_in_float32_keeps_its_step(tmp_path):
         group = file.create_group("scan")
         group.attrs["emd_group_type"] = 1
         group["data"] = np.ones((400, 2, 6, 8), "u1")
-        for number, values in enumerate((coordinates, np.float32([1e6, 1e6 + 0.0625]))):
-            group[f"dim{number + 1}"] = values
-            group[f"dim{number + 1}"].attrs["units"] = "nm"
-        for number, (values, units) in enumerate(DETECTOR.values()):
-            group[f"dim{number + 3}"] = values
-            group[f"dim{number + 3}"].attrs["units"] = units
+        for axis, values in enumerate((coordinates, np.float32([1e6, 1e6 + 0.0625]))):
+            group[f"dim{axis + 1}"] = values
+            group[f"dim{axis + 1}"].attrs["units"] = "nm"
+        for axis, (values, units) in enumerate(DETECTOR.values()):
+            group[f"dim{axis + 3}"] = values
+            group[f"dim{axis + 3}"].attrs["units"] = units
     with namsa.read(tmp_path / "a.emd") as recording:
         assert recording.scan_step_angstrom[0] == pytest.approx(0.5, rel=1e-3)
         assert any("rounded to 0.0625 nm" in note for note in recording.notes)

@@ -188,16 +188,16 @@ def test_the_file_of_another_simulation_is_kept(tmp_path, array):
         atoms.set_array(
             array, np.broadcast_to(0.08 * np.eye(3) if "tensor" in array else 0.08, shape[array])
         )
-    own = {"atoms": atoms, "frozen_phonons": phonons if array in shape else None}
-    interrupted(tmp_path / "cell.h5", 9, **own)
+    first_run = {"atoms": atoms, "frozen_phonons": phonons if array in shape else None}
+    interrupted(tmp_path / "cell.h5", 9, **first_run)
     before = (tmp_path / "cell.h5.unfinished").read_bytes()
     changed = atoms.copy()
     changed.arrays[array] = changed.arrays[array] * (1 + 1e-9)
     for other in ({"atoms": changed}, {"energy_ev": 100e3}):
         with pytest.raises(InputError, match="what another simulation has left"):
-            to_file(tmp_path / "cell.h5", **own | other)
+            to_file(tmp_path / "cell.h5", **first_run | other)
     assert (tmp_path / "cell.h5.unfinished").read_bytes() == before
-    assert to_file(tmp_path / "cell.h5", **own).continued > 0
+    assert to_file(tmp_path / "cell.h5", **first_run).continued > 0
 
 
 def test_a_changed_mtf_file_is_another_simulation(tmp_path):

@@ -30,7 +30,7 @@ def binned(data, side):
 
 def test_a_part_of_scan_and_detector_is_read_from_a_file_with_its_calibration(tmp_path):
     write_mib(tmp_path / "a.mib", DATA, kind="U16")
-    part = DATA[1:4, 2:6, 3:9, 4:14]
+    window = DATA[1:4, 2:6, 3:9, 4:14]
     known = {
         "centre_pixels": (2.25, 4.5),
         "scan_origin_angstrom": pytest.approx((0.4, 1.0)),
@@ -38,8 +38,8 @@ def test_a_part_of_scan_and_detector_is_read_from_a_file_with_its_calibration(tm
         "dtype": np.uint16,
     }
     given = {"scan_shape": (5, 6), "region": "1:4,2:", "crop": "3:9,4:14"} | KNOWN
-    assert_reads(tmp_path / "a.mib", part, known, **given)
-    assert_reads(tmp_path / "a.mib", part, known, **given | {"region": ((1, 4), (2, None))})
+    assert_reads(tmp_path / "a.mib", window, known, **given)
+    assert_reads(tmp_path / "a.mib", window, known, **given | {"region": ((1, 4), (2, None))})
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_bad_pixels_and_a_movement_of_the_disk_are_those_of_the_stored_scan():
     slope = ((0.2, 0.0), (0.0, -0.1))
     known = KNOWN | {"bad_pixels": ((4, 5), (0, 0)), "centre_slope": slope}
     with (
-        namsa.read(DATA, **known) as whole,
-        namsa.read(DATA, region="1:4,2:6", crop="2:10,4:12", binning=2, **known) as part,
+        namsa.read(DATA, **known) as stored,
+        namsa.read(DATA, region="1:4,2:6", crop="2:10,4:12", binning=2, **known) as window,
     ):
-        expected = whole.data[1:4, 2:6, 2:10, 4:12].reshape(3, 4, 4, 2, 4, 2).sum((3, 5))
-        np.testing.assert_allclose(part.data[...], expected, rtol=1e-6)
-        assert part.bad_pixels == ((1, 0),)
+        expected = stored.data[1:4, 2:6, 2:10, 4:12].reshape(3, 4, 4, 2, 4, 2).sum((3, 5))
+        np.testing.assert_allclose(window.data[...], expected, rtol=1e-6)
+        assert window.bad_pixels == ((1, 0),)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_part_is_not_cut_again():
 
 
 def test_a_calibration_measured_on_a_part_is_that_of_the_stored_scan():
-    with namsa.read(DATA, region="1:4,2:6", crop="2:10,4:12", binning=2) as part:
-        window = part.window
+    with namsa.read(DATA, region="1:4,2:6", crop="2:10,4:12", binning=2) as recording:
+        window = recording.window
     measured = {
         "pixel_mrad": CalibratedQuantity((4.0, 6.0), (0.2, 0.4), "disk"),
         "centre_pixels": CalibratedQuantity((1.0, 2.0), (0.1, 0.2), "disk"),

@@ -168,11 +168,11 @@ def test_lost_patterns_leave_no_dark_places(underfocused):
     lost = patterns(underfocused).copy()
     lost[5, 6] = 0
     image = namsa.parallax_image(lost, calibration=KNOWN, aberrations=lens(-300.0), **STATED)
-    whole = namsa.parallax_image(
+    undamaged = namsa.parallax_image(
         patterns(underfocused), calibration=KNOWN, aberrations=lens(-300.0), **STATED
     )
     assert "1 patterns without counts are left out" in image.notes
-    assert np.abs(image.bright_field - whole.bright_field).max() < 0.1
+    assert np.abs(image.bright_field - undamaged.bright_field).max() < 0.1
 
 
 def test_the_rays_of_each_aberration_are_its_slopes():

@@ -50,13 +50,13 @@ def simulated(**options) -> namsa.Sample:
 
 @pytest.mark.parametrize("phonons", [None, FrozenPhonons(rms_angstrom=0.3, configurations=3)])
 def test_bins_add_up_to_the_projected_density(phonons):
-    whole = simulated(frozen_phonons=phonons)
+    projected = simulated(frozen_phonons=phonons)
     divided = simulated(frozen_phonons=phonons, depth_bins=BINS)
     assert divided.density_by_depth.shape == (BINS, 30, 24)
-    np.testing.assert_array_equal(divided.density, whole.density)
-    np.testing.assert_array_equal(divided.cbed, whole.cbed)
-    difference = abs(divided.density_by_depth.sum(axis=0) - whole.density)
-    assert difference.max() < 1e-12 * whole.density.max()
+    np.testing.assert_array_equal(divided.density, projected.density)
+    np.testing.assert_array_equal(divided.cbed, projected.cbed)
+    difference = abs(divided.density_by_depth.sum(axis=0) - projected.density)
+    assert difference.max() < 1e-12 * projected.density.max()
 
 
 def test_each_bin_has_the_electrons_of_its_atoms():

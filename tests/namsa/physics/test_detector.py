@@ -325,12 +325,12 @@ def test_icom_undoes_a_gradient_on_and_off_the_period():
     np.testing.assert_allclose(
         virtual_detectors.integrated_centre_of_mass(deflection, step, wavelength), phase, atol=1e-12
     )
-    part = deflection[3:30, 4:40]
+    window = deflection[3:30, 4:40]
     expected = phase[3:30, 4:40]
-    phase = virtual_detectors.integrated_centre_of_mass(part, step, wavelength, periodic=False)
+    phase = virtual_detectors.integrated_centre_of_mass(window, step, wavelength, periodic=False)
     np.testing.assert_allclose(phase, expected - expected.mean(), atol=0.04 * np.ptp(expected))
     wrapped = virtual_detectors.integrated_centre_of_mass(
-        part, step, wavelength
+        window, step, wavelength
     )  # this is what mirroring is for
     assert np.abs(wrapped - (expected - expected.mean())).max() > 0.2 * np.ptp(expected)
 

@@ -56,12 +56,12 @@ def test_what_lies_beyond_a_height_is_the_integral_over_kz(number, table):
     """f/2 − ∫ f(√(k² + kz²)) sin(2πkz z)/(πkz) dkz over kz > 0, by the trapezoidal rule."""
     kz = np.linspace(0, 100, 500_001)
     for k in (0.0, 0.4, 2.0):
-        whole = form_factors.electron(number, k**2, table)
+        atom_factor = form_factors.electron(number, k**2, table)
         f = form_factors.electron(number, k**2 + kz**2, table)
         for z in (0.0, 0.3, 1.5):
             integral = np.trapezoid(f * 2 * z * np.sinc(2 * kz * z), kz)
             assert form_factors.electron_beyond(number, k**2, z, table) == pytest.approx(
-                whole / 2 - integral, abs=2e-5 * whole
+                atom_factor / 2 - integral, abs=2e-5 * atom_factor
             )
 
 
@@ -71,9 +71,11 @@ def test_slices_sum_to_the_infinite_projection(thickness, table):
     """Also of atoms whose potential reaches out of the cell, at its faces and beyond."""
     atoms = atoms_of("SrTiOAu", [[1, 2, 0.0], [4.4, 5.5, 11.95], [9.9, 0.1, 4.1], [5.0, 8.0, -0.4]])
     slices = potentials(atoms, thickness, table=table)
-    whole = potentials(atoms, thickness, "infinite", table)
-    np.testing.assert_allclose(slices.sum(axis=0), whole.sum(axis=0), atol=1e-6 * whole.max())
-    assert np.abs(slices - whole).max() > 0.01 * whole.max()
+    projections = potentials(atoms, thickness, "infinite", table)
+    np.testing.assert_allclose(
+        slices.sum(axis=0), projections.sum(axis=0), atol=1e-6 * projections.max()
+    )
+    assert np.abs(slices - projections).max() > 0.01 * projections.max()
 
 
 def test_one_slice_is_the_infinite_projection():
@@ -113,9 +115,11 @@ def test_heated_slices_equal_the_direct_sum(dtype, shape, table):
         for i in range(1, 8):
             z = i * 1.5 - atom.z % 12
             far = abs(z) >= finite.reach_angstrom(atom.number, table)
-            part = 0 if far else form_factors.electron_beyond(atom.number, squared_k, abs(z), table)
+            outside = (
+                0 if far else form_factors.electron_beyond(atom.number, squared_k, abs(z), table)
+            )
             beyond[i] = (
-                form_factors.electron(atom.number, squared_k, table) - part if z > 0 else part
+                form_factors.electron(atom.number, squared_k, table) - outside if z > 0 else outside
             )
         beyond[8] = form_factors.electron(atom.number, squared_k, table)
         phase = np.exp(-2j * np.pi * (ky * atom.y + kx * atom.x))
@@ -131,8 +135,8 @@ def test_heated_slices_equal_the_direct_sum(dtype, shape, table):
     )
     transmissions = np.stack([built.transmissions[i] for i in built.order])
     assert np.abs(transmissions - expected).max() < 3 * finite.TOLERANCE * 1e-4 * v.max()
-    whole = specimen.build(atoms, grid, 1.5, 1e-4, table, np.complex128, np).slices
-    infinite = np.stack([whole.transmissions[i] for i in whole.order])
+    unsliced = specimen.build(atoms, grid, 1.5, 1e-4, table, np.complex128, np).slices
+    infinite = np.stack([unsliced.transmissions[i] for i in unsliced.order])
     assert np.linalg.norm(infinite - expected) > 0.05 * np.linalg.norm(1 - expected)
 
 
@@ -147,14 +151,14 @@ def test_few_heights_stand_for_all(number, extent, table):
     grid = Grid((60, 84), extent)
     ky, kx = potential.quadrant_frequencies(grid)
     squared_k = ky**2 + kx**2
-    whole = form_factors.electron(number, squared_k, table)
+    atom_factor = form_factors.electron(number, squared_k, table)
     for shell in finite.shells(number, grid, table, np.float64, np):
         ny, nx = shell.parts.shape[1:]
         assert len(shell.parts) <= 12
         for z in np.random.default_rng(1).uniform(shell.nearest, shell.farthest, 20):
             error = form_factors.electron_beyond(number, squared_k, z, table)
             error[:ny, :nx] -= np.tensordot(shell.weights(z), shell.parts, axes=1)
-            assert np.abs(error / whole).max() < 10 * finite.TOLERANCE
+            assert np.abs(error / atom_factor).max() < 10 * finite.TOLERANCE
 
 
 def test_thinner_slices_converge():

@@ -41,12 +41,12 @@ def test_mean_potential_is_the_forward_scattering():
 
 def test_the_two_tables_describe_the_same_atoms():
     squared_q = np.linspace(0, 2, 50) ** 2
-    for number in (6, 14, 38, 79):
+    for atomic_number in (6, 14, 38, 79):
         lobato, kirkland = (
-            form_factors.electron(number, squared_q, t) for t in ("lobato", "kirkland")
+            form_factors.electron(atomic_number, squared_q, t) for t in ("lobato", "kirkland")
         )
         np.testing.assert_allclose(lobato, kirkland, rtol=0.08)
-        assert form_factors.xray(number, squared_q)[0] == number
+        assert form_factors.xray(atomic_number, squared_q)[0] == atomic_number
 
 
 def test_unknown_element_and_table_are_refused():
@@ -105,8 +105,8 @@ def test_structure_sums_keep_their_precision(shape, dtype, bound, hot):
         np.fft.fftfreq(shape[1])[: shape[1] // 2 + 1] >= 0,
     )
     inside = np.ix_(*(np.flatnonzero(axis) for axis in below_nyquist))
-    for number, total in sums.items():
-        of_element = atoms.numbers == number
+    for atomic_number, total in sums.items():
+        of_element = atoms.numbers == atomic_number
         direct = ((y * (occupancies * of_element)) @ x)[:, : shape[1] // 2 + 1]
         computed = potential.half_plane(total, grid)
         assert np.linalg.norm((computed - direct)[inside]) < bound * np.linalg.norm(direct[inside])

@@ -214,9 +214,9 @@ def test_a_scattering_has_the_plasmons_of_each_depth():
     scattering = namsa.scatter(
         silicon(), max_angle_mrad=16, thicknesses_angstrom=[6, 21.72], **shared
     )
-    whole = namsa.simulate(silicon(), plasmons=plasmons, **shared, **lens)
+    simulated = namsa.simulate(silicon(), plasmons=plasmons, **shared, **lens)
     np.testing.assert_allclose(
-        scattering.simulate(-1, plasmons=plasmons, **lens).cbed, whole.cbed, atol=1e-7
+        scattering.simulate(-1, plasmons=plasmons, **lens).cbed, simulated.cbed, atol=1e-7
     )
     thin, thin_elastic = (scattering.simulate(0, plasmons=p, **lens).cbed for p in (plasmons, None))
     thick, thick_elastic = (

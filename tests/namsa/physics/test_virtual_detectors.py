@@ -94,8 +94,8 @@ def test_weights_by_a_function_of_the_angles_give_the_first_moment():
 def test_a_function_of_one_angle_alone_holds_for_all_pixels():
     patterns = np.random.default_rng(0).random((3, *SHAPE))
     right = namsa.detect(patterns, ANGLES, lambda y, x: x > 0)
-    whole = namsa.detect(patterns, ANGLES, lambda y, x: (x > 0) | (y > np.inf))
-    np.testing.assert_array_equal(right, whole)
+    by_both = namsa.detect(patterns, ANGLES, lambda y, x: (x > 0) | (y > np.inf))
+    np.testing.assert_array_equal(right, by_both)
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,9 @@ def test_what_is_not_given_is_automatic():
 
 
 def test_no_name_is_in_two_sections():
-    own = {field.name for field in fields(SimulationSettings)}
-    assert not own & Microscope.model_fields.keys()
-    assert not own & Simulation.model_fields.keys()
+    settings = {field.name for field in fields(SimulationSettings)}
+    assert not settings & Microscope.model_fields.keys()
+    assert not settings & Simulation.model_fields.keys()
     assert not (Microscope.model_fields.keys() & Simulation.model_fields.keys()) - {"preset"}
 
 

@@ -77,13 +77,13 @@ def test_a_dataset_is_described_by_its_manifest_and_first_sample(
     tmp_path, sample, fake_materials, capsys
 ):
     def simulated(config, material, entry):
-        own = {
+        facts = {
             "id": entry.id,
             "formula": material.formula,
             "zone_axis": list(entry.zone_axis),
             "split": "train",
         }
-        described = sample.provenance | own | {"config_hash": config.samples_hash()}
+        described = sample.provenance | facts | {"config_hash": config.samples_hash()}
         return replace(sample, provenance=described)
 
     fake_samples.produce(tmp_path, limit=5, simulate=simulated)

@@ -170,7 +170,8 @@ class Made:
 
     def __getitem__(self, index):
         rows, columns = (
-            len(range(*part.indices(size))) for part, size in zip(index, self.shape, strict=False)
+            len(range(*selected.indices(size)))
+            for selected, size in zip(index, self.shape, strict=False)
         )
         return np.full((rows, columns, 256, 256), 3, np.uint8)
 
@@ -372,7 +373,7 @@ def test_a_measured_scan_is_shown_with_its_centre_and_disk():
     assert page.bytes <= 8e6
     assert data["raster"] == [32, 32]
     centre = []
-    for number in re.search(r"at pixel \((.*?), (.*?)\)", page.text).groups():
-        centre.append(float(number))
+    for coordinate in re.search(r"at pixel \((.*?), (.*?)\)", page.text).groups():
+        centre.append(float(coordinate))
     assert centre == pytest.approx([31.2, 31.5], abs=0.5)  # a quarter of (126.3, 127.5), less 3/8
     assert data["detector"]["outer"] == pytest.approx(1.026, rel=0.25)  # scattering widens it

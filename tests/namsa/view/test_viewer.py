@@ -244,13 +244,13 @@ def test_a_browser_shows_the_position_that_is_asked_for(tmp_path):
         viewer.sample_page(s, "s").text, SCRIPT, tmp_path, "#position=13&map=deflection-y"
     )
     numbers = [13, 19, 13, 16, 21, 21, 1]
-    for number, seen in zip(numbers, report, strict=True):
-        y, x = s.provenance["positions_angstrom"][number]
+    for position, seen in zip(numbers, report, strict=True):
+        y, x = s.provenance["positions_angstrom"][position]
         assert seen["where"].startswith(
-            f"Position {number}: y {y:.2f} Å, x {x:.2f} Å · Annular dark field 12.5–17 mrad: "
+            f"Position {position}: y {y:.2f} Å, x {x:.2f} Å · Annular dark field 12.5–17 mrad: "
         )
-        assert seen["slider"] == str(number)
-        level = np.round(255 * (s.cbed[number] / 0.5) ** PATTERN_POWER).astype(int)
+        assert seen["slider"] == str(position)
+        level = np.round(255 * (s.cbed[position] / 0.5) ** PATTERN_POWER).astype(int)
         pattern = np.reshape(seen["pattern"], (*DETECTOR, 4))[..., :3]
         np.testing.assert_array_equal(pattern, colours(level, PATTERN))
     assert [seen["pressed"] for seen in report] == [["deflection-y"]] * 5 + [

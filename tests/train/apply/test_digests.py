@@ -53,11 +53,11 @@ def test_the_digests_of_a_shipped_network_are_those_of_all_of_its_files(name):
         pytest.fail(f"{error}\nafter a change on purpose: train.apply.digests.write_digests")
 
 
-def flipped(whole, seed):
+def flipped(content, seed):
     """Yields the bytes of a file with one bit of each changed."""
     rng = np.random.default_rng(seed)
     for _ in range(FLIPS):
-        data = bytearray(whole)
+        data = bytearray(content)
         data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
         yield bytes(data)
 
@@ -65,12 +65,12 @@ def flipped(whole, seed):
 @pytest.mark.parametrize("name", sorted(path.name for path in FAST.iterdir()))
 def test_a_flipped_bit_is_refused_whatever_it_changes(packed, name):
     path = packed / name
-    whole = path.read_bytes()
-    for data in flipped(whole, 5):
+    intact = path.read_bytes()
+    for data in flipped(intact, 5):
         path.write_bytes(data)
         with pytest.raises(InputError, match=name.replace(".", r"\.")):
             load_model(packed)
-    path.write_bytes(whole)
+    path.write_bytes(intact)
     load_model(packed)
 
 
@@ -155,10 +155,10 @@ def check_flips(path, read, values):
     """Flips bits of a file, each of which is refused or leaves all values as they were. Returns the
     number that were refused.
     """
-    whole = path.read_bytes()
+    intact = path.read_bytes()
     expected = values()
     refused = 0
-    for data in flipped(whole, 6):
+    for data in flipped(intact, 6):
         path.write_bytes(data)
         try:
             read()
@@ -169,6 +169,6 @@ def check_flips(path, read, values):
             for key in expected:
                 if key != DIGEST:
                     assert loaded.get(key) == expected[key]
-    path.write_bytes(whole)
+    path.write_bytes(intact)
     read()
     return refused

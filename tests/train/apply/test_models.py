@@ -120,12 +120,12 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path, run):
 def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, monkeypatch):
     model = load_model(write_run(tmp_path, experiment()))
     header, arrays = checkpoint.read(model.weights)
-    number = next(number for number, array in enumerate(arrays) if array.ndim == 4)
-    arrays[number] = arrays[number].copy()
-    arrays[number].flat[:2] = np.nan, np.inf
+    index = next(index for index, array in enumerate(arrays) if array.ndim == 4)
+    arrays[index] = arrays[index].copy()
+    arrays[index].flat[:2] = np.nan, np.inf
     monkeypatch.setattr(checkpoint, "read", lambda path: (header, arrays))
     with pytest.raises(
-        InputError, match=f"2 of {arrays[number].size} values of .*kernel are not finite"
+        InputError, match=f"2 of {arrays[index].size} values of .*kernel are not finite"
     ):
         load_network(model, (24, 24))
 

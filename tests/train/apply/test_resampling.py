@@ -51,10 +51,10 @@ def test_every_misfit_is_named_at_once():
     )
     with pytest.raises(InputError) as error:
         resampling.plan_resampling(wrong, CENTRE, TRAINED, NAME)
-    for part in ("300 keV, trained for 200 ± 2 %", "25 mrad, trained for 20 ± 5 %",
+    for words in ("300 keV, trained for 200 ± 2 %", "25 mrad, trained for 20 ± 5 %",
     "0.9 and 0.5 Å, at most 0.8 and 1",
                  "1 and 17 mrad, at most 16"):  # fmt: skip
-        assert part in str(error.value)
+        assert words in str(error.value)
     resampling.check_fit(replace(DATA, energy_ev=203e3, semiangle_mrad=19.2), TRAINED, NAME)
     with pytest.raises(InputError, match=r"Is it in rad\? Then give 20$"):
         resampling.check_fit(replace(DATA, semiangle_mrad=0.02), TRAINED, NAME)
@@ -240,12 +240,12 @@ def test_windows_that_agree_leave_no_seam_and_their_order_does_not_matter():
     np.testing.assert_allclose(one.mean(), image, atol=1e-12)
     assert one.deviation().max() < 1e-6  # the root of float64's rounding
     answers = {
-        number: image[place] + rng.normal(size=(5, 8, 12)) for number, place in enumerate(places)
+        index: image[place] + rng.normal(size=(5, 8, 12)) for index, place in enumerate(places)
     }
-    for number, answer in answers.items():
-        noisy.add(places[number], answer)
-    for number, answer in reversed(answers.items()):
-        other.add(places[number], answer)
+    for index, answer in answers.items():
+        noisy.add(places[index], answer)
+    for index, answer in reversed(answers.items()):
+        other.add(places[index], answer)
     np.testing.assert_allclose(noisy.mean(), other.mean(), atol=1e-12)
     assert 0.7 < noisy.deviation().mean() < 1.1  # five of deviation 1 each
 
@@ -256,7 +256,7 @@ def test_strips_are_the_rows_of_the_whole_product(step, height):
     rows = np.random.default_rng(1).normal(size=(31, 3, 2)).astype(np.float32)
     resampling, _ = hat_weights(31, 1.0, step)
     windows = tiles.window_slices(resampling.shape[0], 6, 2)
-    whole = (resampling @ rows.reshape(31, -1)).reshape(-1, 3, 2)
+    product = (resampling @ rows.reshape(31, -1)).reshape(-1, 3, 2)
     read = []
 
     def bands():
@@ -265,7 +265,7 @@ def test_strips_are_the_rows_of_the_whole_product(step, height):
             yield rows[first : first + height]
 
     for window, strip in zip(windows, tiles.strips(bands(), resampling, windows), strict=True):
-        np.testing.assert_allclose(strip, whole[window], rtol=1e-6)
+        np.testing.assert_allclose(strip, product[window], rtol=1e-6)
         needed = int(sparse.find(resampling[window.start : window.stop])[1].max()) + 1
         assert read[-1] < needed + height  # nothing is read ahead of its strip
 

@@ -213,13 +213,13 @@ def test_conditions_that_no_file_contains_are_described():
     ]
     experiment = load(CONFIGS / "quickstart.yaml", overrides)
     line = describe_unchecked(experiment, experiment.training.inputs)
-    for part in (
+    for words in (
         "thickness 20 to 40 Å",
         "defocus -50 to 100 Å",
         "{'C30': 10000.0}",
         "at 100 to 1000 electrons",
     ):
-        assert part in line
+        assert words in line
 
 
 def test_another_edge_of_the_aperture_than_that_of_the_training_is_said():

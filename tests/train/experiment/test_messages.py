@@ -114,10 +114,10 @@ def test_an_empty_value_of_the_file_is_no_default(tmp_path):
 def test_another_kind_replaces_its_section_and_says_what_is_left_out(tmp_path):
     path = tmp_path / "job.yaml"
     text = QUICKSTART.read_text(encoding="utf-8")
-    before = "exchange: {groups: 1}"
-    assert before in text
+    allreduce = "exchange: {groups: 1}"
+    assert allreduce in text
     hybrid = "exchange: {kind: hybrid, groups: 2, node_ranks: 2, leaders: 1}"
-    path.write_text(text.replace(before, hybrid), encoding="utf-8")
+    path.write_text(text.replace(allreduce, hybrid), encoding="utf-8")
     assert load(path).training.exchange.leaders == 1
     left_out = "replaces the section training.exchange: groups, node_ranks, leaders of the file are"
     with pytest.warns(SimulationWarning, match=left_out):

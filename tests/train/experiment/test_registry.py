@@ -31,10 +31,10 @@ def training(**sections):
 
 @pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
 def test_a_section_is_written_as_it_is_read(section):
-    whole = training(exchange=section)
-    assert whole.exchange.kind == section.get("kind", "allreduce")
-    assert validate(Training, yaml.safe_load(dump_yaml(whole)), "") == whole
-    assert Training.model_validate(whole.model_dump()) == whole
+    settings = training(exchange=section)
+    assert settings.exchange.kind == section.get("kind", "allreduce")
+    assert validate(Training, yaml.safe_load(dump_yaml(settings)), "") == settings
+    assert Training.model_validate(settings.model_dump()) == settings
 
 
 def test_kinds_differ_in_the_hash_of_a_configuration_and_defaults_do_not():

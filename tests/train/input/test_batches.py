@@ -271,8 +271,8 @@ def test_a_batch_has_the_bytes_of_samples_by_number(tmp_path, monkeypatch):
     fake_samples.produce(tmp_path, simulate=simulate)
     job = Experiment.model_validate(experiment().model_dump() | {"data": {"dtype": "float16"}})
     with IndexedSamples(tmp_path) as samples:
-        items = [samples[number] for number in (4, 1)]
-        entries = [samples.entries[number] for number in (4, 1)]
+        items = [samples[index] for index in (4, 1)]
+        entries = [samples.entries[index] for index in (4, 1)]
     with Dataset(tmp_path) as data:
         batch = read_batch(data, entries, job, 0, ReadCache())
         for name, stacked in {

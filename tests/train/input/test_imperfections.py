@@ -113,11 +113,11 @@ def test_distortions_are_those_of_a_detector_in_another_place():
 
 
 def test_intensity_is_conserved_by_the_background_and_scaled_by_the_gain(patterns):
-    for part in (0.0, 1.0):
-        drawn = Drawn(background_fraction=0.3, plasmon_part=part)
+    for plasmon_part in (0.0, 1.0):
+        drawn = Drawn(background_fraction=0.3, plasmon_part=plasmon_part)
         diffuse = apply(patterns, drawn, GEOMETRY)
         np.testing.assert_allclose(
-            diffuse.sum((2, 3)), patterns.sum((2, 3)), rtol=0.03 if part else 1e-5
+            diffuse.sum((2, 3)), patterns.sum((2, 3)), rtol=0.03 if plasmon_part else 1e-5
         )
         assert difference(diffuse, patterns) > 0.05
     np.testing.assert_allclose(
@@ -128,9 +128,9 @@ def test_intensity_is_conserved_by_the_background_and_scaled_by_the_gain(pattern
 
 def test_a_window_has_what_lies_around_it(patterns):
     drawn = Drawn(source_size_angstrom=0.8, centre_shift_pixels=(0.3, 0.1))
-    whole = apply(patterns, drawn, GEOMETRY)
+    full_scan = apply(patterns, drawn, GEOMETRY)
     window = apply(patterns, drawn, GEOMETRY, corner=(2, 3), shape=(4, 5))
-    np.testing.assert_allclose(window, whole[2:6, 3:8], atol=1e-6 * whole.max())
+    np.testing.assert_allclose(window, full_scan[2:6, 3:8], atol=1e-6 * full_scan.max())
 
 
 def test_a_periodic_scan_has_no_edge(patterns):

@@ -55,8 +55,8 @@ def scan(tmp_path_factory):
         group = file.create_group("scan")
         group["data"] = counts
         axes = [("nm", 0.04, 0.0), ("nm", 0.04, 0.0), ("mrad", 2.0, -52.0), ("mrad", 2.0, -52.0)]
-        for number, (units, scale, offset) in enumerate(axes):
-            group.create_group(f"axis-{number}").attrs.update(
+        for index, (units, scale, offset) in enumerate(axes):
+            group.create_group(f"axis-{index}").attrs.update(
                 {"units": units, "scale": scale, "offset": offset}
             )
     return path, counts
@@ -88,8 +88,8 @@ def test_the_result_is_the_density_of_the_selected_region(window, plugin, scan, 
         window, "get_virtual_image_detector", lambda: {"slice": [slice(3, 37), slice(0, 34)]}
     )
     plugin.show_density(NETWORK, **beam)
-    part = train.reconstruct(counts[3:37, :34], NETWORK, known).density
-    np.testing.assert_array_equal(window.unscaled_fft_image, part)
+    density = train.reconstruct(counts[3:37, :34], NETWORK, known).density
+    np.testing.assert_array_equal(window.unscaled_fft_image, density)
 
 
 def test_a_data_cube_of_the_browser_has_its_own_calibration(window, plugin, scan):

@@ -33,8 +33,8 @@ def specimen(positions=COLUMNS, numbers=ELECTRONS, cell=(40, 30, 20), layers=3):
     """Atoms above each other at (y, x); the electrons of `numbers` in each of `layers`."""
     atoms = ase.Atoms(cell=cell, pbc=True)
     for layer in range(layers):
-        for (y, x), number in zip(positions, numbers, strict=True):
-            atoms.append(ase.Atom(int(number), (x, y, 5.0 * layer)))
+        for (y, x), atomic_number in zip(positions, numbers, strict=True):
+            atoms.append(ase.Atom(int(atomic_number), (x, y, 5.0 * layer)))
     return atoms
 
 

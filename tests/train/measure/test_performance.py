@@ -133,14 +133,14 @@ def test_a_counter_starts_again_at_its_range():
 
 
 def rapl(folder: Path, microjoules: list[int]) -> None:
-    for number, value in enumerate(microjoules):
-        domain = folder / f"intel-rapl:{number}"
+    for index, value in enumerate(microjoules):
+        domain = folder / f"intel-rapl:{index}"
         domain.mkdir(exist_ok=True)
         (domain / "max_energy_range_uj").write_text("262143328850\n")
         (domain / "energy_uj").write_text(f"{value}\n")
-    part = folder / "intel-rapl:0:0"  # of package 0, and counted there
-    part.mkdir(exist_ok=True)
-    (part / "energy_uj").write_text("7\n")
+    core_domain = folder / "intel-rapl:0:0"  # of package 0, and counted there
+    core_domain.mkdir(exist_ok=True)
+    (core_domain / "energy_uj").write_text("7\n")
 
 
 def test_ranks_share_the_energy_of_their_nodes_processors(tmp_path, monkeypatch):

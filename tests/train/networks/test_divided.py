@@ -33,18 +33,18 @@ SECTIONS = [
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.kind)
 def test_a_part_takes_half_of_the_flop_of_convolutions(section):
-    whole = count(section)
-    part = count(section, ways=2)
+    undivided = count(section)
+    divided = count(section, ways=2)
     layers = []
-    for layer in part.layers:
+    for layer in divided.layers:
         if layer.kind != "gathered":
             layers.append(layer)
-    for one, other in zip(layers, whole.layers, strict=True):
+    for one, other in zip(layers, undivided.layers, strict=True):
         if one.is_convolution and not one.name.startswith(
             "pyramid_whole"
         ):  # which has a single pixel on all parts
             assert 2 * one.forward_flop == other.forward_flop, one.name
-    assert part.halo_bytes("float32") > 0
+    assert divided.halo_bytes("float32") > 0
 
 
 def test_networks_with_layers_without_padding_are_refused():
@@ -110,7 +110,7 @@ CASES = {  # network, (axis, ways) of each divided axis, recompute
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_statistics_and_gradients_are_those_of_the_whole_sample(name, float64):
     config, axes, recompute = CASES[name]
-    ways = math.prod(number for _, number in axes)
+    ways = math.prod(ways_along for _, ways_along in axes)
     rng = np.random.default_rng(0)
     wanted = None
     results = []
@@ -156,10 +156,10 @@ def test_a_rank_holds_its_part_of_cosmoflow_at_512(ways, gib):
     """
     path = ROOT / "configs" / "neighbours" / "cosmoflow.yaml"
     config = read_network(read_yaml(path), str(path))
-    whole = count(config)
-    part = count(config, ways=ways)
-    assert part.parameters == whole.parameters
-    assert memory_bytes(part) / 2**30 == pytest.approx(gib, rel=0.01)
+    undivided = count(config)
+    divided = count(config, ways=ways)
+    assert divided.parameters == undivided.parameters
+    assert memory_bytes(divided) / 2**30 == pytest.approx(gib, rel=0.01)
     assert (
-        1 <= ways * part.forward_flop / whole.forward_flop < 1.03
+        1 <= ways * divided.forward_flop / undivided.forward_flop < 1.03
     )  # what copies of gathered maps repeat

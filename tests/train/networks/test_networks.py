@@ -40,7 +40,7 @@ def inputs(section, n=2, seed=0):
 
 
 def outputs(model, x, training=False):
-    return [np.asarray(part) for part in tf.nest.flatten(model(x, training=training))]
+    return [np.asarray(output) for output in tf.nest.flatten(model(x, training=training))]
 
 
 @pytest.fixture(scope="module", params=ALL, ids=lambda case: "-".join([case[0], *case[1]]))
@@ -71,7 +71,9 @@ def test_gradients_reach_every_weight_and_lower_the_loss(built):
     section, model = built
     x = inputs(section, n=4)
     variables = model.trainable_variables
-    target = [np.random.default_rng(1).random(part.shape, np.float32) for part in outputs(model, x)]
+    target = [
+        np.random.default_rng(1).random(output.shape, np.float32) for output in outputs(model, x)
+    ]
     optimizer = keras.optimizers.Adam(1e-2)
     optimizer.build(variables)
     history = []
@@ -79,8 +81,8 @@ def test_gradients_reach_every_weight_and_lower_the_loss(built):
         with tf.GradientTape() as tape:
             parts = tf.nest.flatten(model(x, training=True))
             loss = sum(
-                tf.reduce_mean(tf.square(part - goal))
-                for part, goal in zip(parts, target, strict=True)
+                tf.reduce_mean(tf.square(output - goal))
+                for output, goal in zip(parts, target, strict=True)
             )
         gradients = tape.gradient(loss, [variable.value for variable in variables])
         history.append(float(loss))
@@ -134,9 +136,9 @@ def test_mixed_precision_computes_in_float16_and_puts_out_float32(kind):
     assert {layer.output.dtype for layer in model.layers if "Conv" in type(layer).__name__} == {
         "float16"
     }
-    for part in outputs(model, inputs(config(kind)), training=True):
-        assert part.dtype == np.float32
-        assert np.isfinite(part).all()
+    for output in outputs(model, inputs(config(kind)), training=True):
+        assert output.dtype == np.float32
+        assert np.isfinite(output).all()
 
 
 @pytest.mark.parametrize(

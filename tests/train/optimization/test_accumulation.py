@@ -36,11 +36,11 @@ def assert_same_weights(one, other, tolerance=2e-6):
 @pytest.mark.parametrize("exchange", [{}, pytest.param({"kind": "lag"}, marks=needs("lag"))])
 def test_four_batches_of_one_are_a_batch_of_four(exchange):
     """And so four ranks of one batch each, which `test_reduction` compares with a batch of four."""
-    parts = exchange_training.small_model(seed=0)
-    whole = exchange_training.small_model(seed=0)
-    _, rows, *_ = exchange_training.train(exchange, parts, single_samples(), accumulate=PARTS)
-    _, wanted, *_ = exchange_training.train(exchange, whole, exchange_training.batches())
-    assert_same_weights(parts, whole)
+    in_parts = exchange_training.small_model(seed=0)
+    at_once = exchange_training.small_model(seed=0)
+    _, rows, *_ = exchange_training.train(exchange, in_parts, single_samples(), accumulate=PARTS)
+    _, wanted, *_ = exchange_training.train(exchange, at_once, exchange_training.batches())
+    assert_same_weights(in_parts, at_once)
     for key in ("huber", "l2", "grad_norm"):
         np.testing.assert_allclose(
             [row[key] for row in rows], [row[key] for row in wanted], rtol=1e-5
@@ -52,8 +52,8 @@ def test_a_row_counts_all_batches_of_the_step_and_the_rate_is_that_of_as_many_ra
     _, rows, *_ = exchange_training.train(
         {}, exchange_training.small_model(), single_samples(), **sections
     )
-    for number, row in enumerate(rows, start=1):
-        assert row["step"] == number
+    for step, row in enumerate(rows, start=1):
+        assert row["step"] == step
         assert row["lr"] == pytest.approx(PARTS * exchange_training.RATE)
         assert row["samples_per_s"] == pytest.approx(PARTS / row["step_s"])
         assert row["data_s"] + row["compute_s"] < row["step_s"]

@@ -74,8 +74,8 @@ def test_what_is_written_behind_the_training_is_the_state_before_it(tmp_path):
         go_on.set()
     fresh = variables(9.0)
     assert restore([tmp_path], fresh, NETWORK).position.step == 3
-    for restored, before in zip(values(fresh), values(variables()), strict=True):
-        np.testing.assert_array_equal(restored, before)
+    for restored, expected in zip(values(fresh), values(variables()), strict=True):
+        np.testing.assert_array_equal(restored, expected)
 
 
 def test_a_write_that_failed_behind_the_training_ends_it_at_the_next_step_or_checkpoint_or_at_the_end():  # noqa: E501

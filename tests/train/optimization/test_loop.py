@@ -105,8 +105,8 @@ def test_the_numbers_are_those_of_the_formulas():
         inner = tf.minimum(size, 0.7)
         loss = tf.reduce_mean(inner * (size - inner / 2))
         l2 = 0.15 * sum(tf.reduce_sum(w.value**2) for w in kernels(model.trainable_variables))
-        whole = loss + l2
-    norm = tf.linalg.global_norm(tape.gradient(whole, [w.value for w in model.trainable_variables]))
+        total = loss + l2
+    norm = tf.linalg.global_norm(tape.gradient(total, [w.value for w in model.trainable_variables]))
     result = step(x, y, tf.constant(1e-2), tf.constant(0.7)).numpy()
     np.testing.assert_allclose(result[:4], [huber, l2, 1.0, norm], rtol=1e-5)
 
@@ -114,13 +114,13 @@ def test_the_numbers_are_those_of_the_formulas():
 def test_the_rate_of_the_schedule_is_the_rate_that_is_used():
     config = training(optimizer={"learning_rate": 1e-2, "lars": "none"}, loss={"l2": 0.0})
     model, _, step = job(config)
-    before = [w.numpy() for w in model.trainable_variables]
+    initial = [w.numpy() for w in model.trainable_variables]
     x, y = next(batches(1))
     step(x, y, tf.constant(3e-4), tf.constant(10.0))
     moved = np.concatenate(
         [
             np.abs(w.numpy() - b).ravel()
-            for w, b in zip(model.trainable_variables, before, strict=True)
+            for w, b in zip(model.trainable_variables, initial, strict=True)
         ]
     )
     assert moved.max() == pytest.approx(3e-4, rel=1e-3)  # Adam's first step
@@ -148,9 +148,9 @@ def test_a_skipped_step_leaves_weights_and_moments():
     x, y = next(batches(1))
     step(x, y, tf.constant(1e-2), tf.constant(10.0))
     state = [*model.variables, *optimizer.inner_optimizer.variables]
-    before = [variable.numpy() for variable in state]
+    values = [variable.numpy() for variable in state]
     step(x * np.inf, y, tf.constant(1e-2), tf.constant(10.0))
-    for variable, value in zip(state, before, strict=True):
+    for variable, value in zip(state, values, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
 
 

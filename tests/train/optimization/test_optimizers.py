@@ -8,8 +8,8 @@ from train.optimization.optimizers import LarsAdam, clipped, make_optimizer
 
 
 def ratio(weights, direction, config, rate):
-    whole = config.lars_trust * np.linalg.norm(weights) / np.linalg.norm(direction)
-    return min(whole / rate, 1) if config.layer_rates == "larc" else whole
+    rate_ratio = config.lars_trust * np.linalg.norm(weights) / np.linalg.norm(direction)
+    return min(rate_ratio / rate, 1) if config.layer_rates == "larc" else rate_ratio
 
 
 def reference(weights, gradients, config, rate):

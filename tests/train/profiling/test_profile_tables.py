@@ -132,7 +132,7 @@ def test_peak_counts_the_time_in_which_any_convolution_runs():
 
 def test_the_timeline_is_the_median_step_with_adjacent_bars_joined():
     made = trace(
-        *((CONV, "", "t 1", 1.0 + 0.1 * number, 0.0999) for number in range(5)),
+        *((CONV, "", "t 1", 1.0 + 0.1 * step, 0.0999) for step in range(5)),
         (WEIGHTS, "", "t 2", 1.7, 0.2),
         ("x", "reduction", "reduction", 1.2, 0.2),
         (CONV, "", "t 1", 0.0, 0.1),

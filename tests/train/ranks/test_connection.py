@@ -114,8 +114,8 @@ def test_groups_change_no_bit(pair):
 def test_complete_groups_are_fused_and_never_split(pair):
     operations = timelines.data_operations(*timelines.read(pair[0] / "timeline.json"))
     groups = []
-    for number in range(exchange_ranks.AT_ONCE):
-        groups.append({f"grad_g{number}_{member}of2" for member in (1, 2)})
+    for index in range(exchange_ranks.AT_ONCE):
+        groups.append({f"grad_g{index}_{member}of2" for member in (1, 2)})
     for operation in operations:
         assert operation == set().union(*(group for group in groups if group <= operation))
     assert (
@@ -165,8 +165,8 @@ def test_ranks_share_weights_and_moments_but_not_dropout(pair):
 def test_each_group_travels_by_itself_and_nothing_is_gathered_after_the_first_step(together):
     events, tensors = timelines.read(together[0] / "timeline.json")
     groups = [{"numbers_1of1"}]
-    for number, members in enumerate(exchange_ranks.BLOCKS):
-        groups.append({f"grad_g{number}_{member}of{members}" for member in range(1, members + 1)})
+    for index, members in enumerate(exchange_ranks.BLOCKS):
+        groups.append({f"grad_g{index}_{member}of{members}" for member in range(1, members + 1)})
     operations = timelines.data_operations(events, tensors)
     assert len(operations) == exchange_training.STEPS * len(groups)
     for group in groups:
@@ -195,10 +195,10 @@ def summed(message, ranks):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 96, 27_600])
 def test_the_divisors_share_the_ranks_between_small_and_large_gradients(ranks):
-    before, after = wire.wire_divisors(ranks)
-    assert before * after == ranks
-    assert ranks**0.5 / 2**0.5 <= before <= ranks**0.5 * 2**0.5
-    assert before == 2 ** round(np.log2(before))  # so that it rounds no gradient
+    predivisor, postdivisor = wire.wire_divisors(ranks)
+    assert predivisor * postdivisor == ranks
+    assert ranks**0.5 / 2**0.5 <= predivisor <= ranks**0.5 * 2**0.5
+    assert predivisor == 2 ** round(np.log2(predivisor))  # so that it rounds no gradient
 
 
 def test_at_27600_ranks_gradients_arrive_that_division_by_the_ranks_would_lose():
@@ -219,7 +219,7 @@ def test_at_27600_ranks_gradients_arrive_that_division_by_the_ranks_would_lose()
 @pytest.mark.parametrize("ranks", [2, 96, 27_600])
 def test_equal_gradients_overflow_in_the_sum_where_predicted(ranks):
     limit = 65504 / wire.wire_divisors(ranks)[1]
-    fits, overflows = (wire.to_wire(tf.constant(limit * part), ranks) for part in (0.97, 1.03))
+    fits, overflows = (wire.to_wire(tf.constant(limit * share), ranks) for share in (0.97, 1.03))
     assert np.isfinite([fits, overflows]).all()  # no message does
     np.testing.assert_allclose(wire.from_wire(summed(fits, ranks), ranks), 0.97 * limit, rtol=5e-3)
     assert np.isinf(wire.from_wire(summed(overflows, ranks), ranks))

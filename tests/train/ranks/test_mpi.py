@@ -88,7 +88,9 @@ class Jobs:
         write_config(place)
 
     @contextmanager
-    def start(self, name: str, number: int = 0, *overrides: str) -> Iterator[subprocess.Popen]:
+    def start(
+        self, name: str, signal_number: int = 0, *overrides: str
+    ) -> Iterator[subprocess.Popen]:
         """Rank 1 sends itself the signal `number` after step 5, the first time."""
         line = [
             sys.executable,
@@ -110,7 +112,7 @@ class Jobs:
             "-n",
             "{ranks}",
         ]
-        line += [sys.executable, "rank.py", str(int(number)), f"{name}.once"]
+        line += [sys.executable, "rank.py", str(int(signal_number)), f"{name}.once"]
         paths = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'support'}"}
         root = {
             "OMPI_ALLOW_RUN_AS_ROOT": "1",

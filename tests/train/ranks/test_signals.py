@@ -19,9 +19,9 @@ NAMES = ("SIGTERM", "SIGHUP", "SIGINT", "SIGUSR1")
 @pytest.fixture(autouse=True)
 def hang_up_is_not_ignored():
     """Also where the tests themselves were started by nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
-    signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, handler)
 
 
 class Referent:
@@ -126,7 +126,7 @@ def test_a_signal_in_a_callback_at_the_end_of_a_job_interrupts_what_follows(tmp_
 
 def test_handlers_are_as_they_were_after_a_job():
     numbers = (*signals.STOPPING, signal.SIGALRM)
-    before = [signal.getsignal(number) for number in numbers]
+    handlers = [signal.getsignal(signal_number) for signal_number in numbers]
     with signals.listen():
         pass
-    assert [signal.getsignal(number) for number in numbers] == before
+    assert [signal.getsignal(signal_number) for signal_number in numbers] == handlers

@@ -196,13 +196,13 @@ def test_a_signal_reaches_the_job_once_and_ends_the_supervisor(tmp_path, launche
 @pytest.fixture(params=STOPPING)
 def number(request):
     """A signal with its default action: one that is ignored, as SIGHUP under nohup, stays so."""
-    before = signal.signal(request.param, signal.SIG_DFL)
+    handler = signal.signal(request.param, signal.SIG_DFL)
     yield request.param
-    signal.signal(request.param, before)
+    signal.signal(request.param, handler)
 
 
 def test_a_signal_interrupts_unless_it_is_deferred(number):
-    before = signal.getsignal(number)
+    handler = signal.getsignal(number)
     with listen() as request:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
@@ -214,7 +214,7 @@ def test_a_signal_interrupts_unless_it_is_deferred(number):
             request.check()
         request.agreed = True
         request.check()
-    assert signal.getsignal(number) is before
+    assert signal.getsignal(number) is handler
 
 
 def test_a_second_ctrl_c_interrupts_always():

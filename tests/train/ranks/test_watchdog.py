@@ -279,8 +279,8 @@ def flood(watchdogs):
     numbers = count()
 
     def datagram():
-        number = next(numbers)
-        return bytes([number % 256]) * (SIZE if number % 3 else 1000)
+        datagram_number = next(numbers)
+        return bytes([datagram_number % 256]) * (SIZE if datagram_number % 3 else 1000)
 
     for watchdog in watchdogs:
         watchdog.socket.flood = datagram

@@ -99,7 +99,7 @@ def test_local_sgd_has_its_synchronisations_in_the_facts_and_in_the_picture():
     words = performance({"performance": local}, None)[label]
     assert words == "7 in these steps, 2 s, 68% between 1 and 3; 0.25 s per step (mean)"
     steps = columns(step=range(1, 5), step_s=[1.0] * 4, comm_s=[0.1] * 4, data_s=[0.2] * 4)
-    assert {name: part[0] for name, part in time_parts(steps).items()} == pytest.approx(
+    assert {name: shares[0] for name, shares in time_parts(steps).items()} == pytest.approx(
         {"computing": 0.7, "communication": 0.1, "waiting for data": 0.2}
     )
     steps["sync_s"] = np.array([0.0, 0.4, 0.0, 0.4])

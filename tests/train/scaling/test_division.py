@@ -39,12 +39,14 @@ def part(ways, strategy=STRATEGY, exchange="direct", compute_s=1.0, **machine):
 
 def test_one_part_is_the_whole_sample() -> None:
     step = part(1, exchange="alltoall")
-    whole = workload(NETWORK, "float32", 1.0)
+    undivided = workload(NETWORK, "float32", 1.0)
     assert (
-        step.work.compute_s == pytest.approx(whole.compute_s) == pytest.approx(step.computation_s)
+        step.work.compute_s
+        == pytest.approx(undivided.compute_s)
+        == pytest.approx(step.computation_s)
     )
     assert step.backward_s == pytest.approx(2 * step.forward_s)
-    for one, other in zip(step.work.gradients, whole.gradients, strict=True):
+    for one, other in zip(step.work.gradients, undivided.gradients, strict=True):
         assert (one.size, one.path) == (other.size, other.path)
         assert one.ready_s == pytest.approx(other.ready_s)
 
@@ -117,7 +119,7 @@ def test_command_for_a_configuration_with_a_network_alone(
 
 @needs("parts", "division")
 def test_the_curve_of_a_divided_job_counts_groups() -> None:
-    whole, divided = (
+    undivided, divided = (
         report(
             CONFIGS / "quickstart.yaml",
             [f"training.split.ways={ways}"],
@@ -127,7 +129,7 @@ def test_the_curve_of_a_divided_job_counts_groups() -> None:
         for ways in (1, 4)
     )
     assert [row["ranks"] for row in divided.curve] == [4, 12]
-    one = whole.curve[0]
+    one = undivided.curve[0]
     other = divided.curve[0]
     assert other["steps_per_epoch"] == 4 * one["steps_per_epoch"]
     assert other["samples_per_s"] * other["step_s"] * 4 == pytest.approx(

@@ -35,8 +35,8 @@ def test_a_large_network_is_measured_on_a_part_of_its_image():
 def test_another_network_is_measured_on_half_the_extents_if_these_need_the_same_weights(
     kind, extents, more
 ):
-    whole = KINDS[kind](input_shape=(4, *(512 for _ in extents)))
-    network, _, area = measurable(SimpleNamespace(network=whole, training=Training(epochs=1)))
+    full_size = KINDS[kind](input_shape=(4, *(512 for _ in extents)))
+    network, _, area = measurable(SimpleNamespace(network=full_size, training=Training(epochs=1)))
     assert network.input_shape[1:] == extents
     assert area == pytest.approx(more, rel=1e-4)  # of CosmoFlow 1183.43 and 18.525 GFLOP
 

@@ -75,8 +75,8 @@ def test_the_peak_is_left_out_where_the_convolutions_time_is_not_known(tmp_path:
 
 def test_accumulation_takes_more_samples_and_more_time_per_step() -> None:
     one, four = (
-        report(PAPER, [f"training.accumulate={number}"], ranks="6144", samples=200_000).curve[0]
-        for number in (1, 4)
+        report(PAPER, [f"training.accumulate={batches}"], ranks="6144", samples=200_000).curve[0]
+        for batches in (1, 4)
     )
     assert four["reduced_bytes"] == one["reduced_bytes"]
     assert four["step_s"] > 3.8 * one["step_s"]
@@ -98,8 +98,8 @@ def test_local_sgd_is_shown_with_its_block_and_its_time(capsys: pytest.CaptureFi
     assert together["steps_between"] == pytest.approx(
         50 / 7
     )  # 1,200 samples of batches of 2 on 12 ranks
-    whole = together["steps_between"] * (together["step_s"] - result.compute_s)
-    assert together["synchronisation_s"] == pytest.approx(whole)
+    synchronisation_s = together["steps_between"] * (together["step_s"] - result.compute_s)
+    assert together["synchronisation_s"] == pytest.approx(synchronisation_s)
     assert together["reduced_bytes"] == pytest.approx(result.synchronisation.block_bytes / (50 / 7))
     assert report(quickstart, ranks="1").synchronisation is None
     words = []

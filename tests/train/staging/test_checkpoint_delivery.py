@@ -61,14 +61,14 @@ def test_without_a_home_nothing_is_carried(tmp_path):
 def test_a_failure_is_a_warning_while_another_follows(tmp_path, monkeypatch, capsys):
     run_dir = tmp_path / "local"
     home = tmp_path / "home"
-    whole = copies.copy_file
+    copy_file = copies.copy_file
     first = checkpoint(run_dir, 1)
     second = checkpoint(run_dir, 2)
 
     def full_once(path, copied):
         if path == first:
             raise WorkError("no space")
-        whole(path, copied)
+        copy_file(path, copied)
 
     monkeypatch.setattr(copies, "copy_file", full_once)
     failure = pytest.raises(
@@ -119,12 +119,12 @@ def test_rows_are_not_added_to_a_planted_link(name, tmp_path):
 
 
 def test_a_copy_is_not_written_through_a_planted_link(tmp_path):
-    own = tmp_path / "own"
+    checkpoint_file = tmp_path / "own"
     other = tmp_path / "other"
-    own.write_text("new")
+    checkpoint_file.write_text("new")
     other.write_text("of somebody else")
     copies.partial_path(tmp_path / "copy").symlink_to(other)
-    copies.copy_file(own, tmp_path / "copy")
+    copies.copy_file(checkpoint_file, tmp_path / "copy")
     assert other.read_text() == "of somebody else"
     assert (tmp_path / "copy").read_text() == "new"
     assert not (tmp_path / "copy").is_symlink()

@@ -43,8 +43,8 @@ def test_what_ranks_add_returns_home_and_comes_again_to_other_ranks(tmp_path, pr
     ) == (8, 4)
     for rank in range(3):
         keep_dataset(folder(tmp_path, rank, nodes), home, rank)
-    with Dataset(home) as whole:
-        assert len(whole) == 12
+    with Dataset(home) as at_home:
+        assert len(at_home) == 12
     assert len(manifest.read(home)) == 12
     totals(stage_all(home, tmp_path, nodes, everywhere=False))  # where it is already
 

@@ -24,15 +24,17 @@ def write_master(
     with h5py.File(folder / "scan_master.h5", "w") as file:
         group = file.create_group("entry/data")
         start = 0
-        for number, count in enumerate(files, start=1):
-            with h5py.File(folder / f"scan_data_{number:06d}.h5", "w") as part:
-                part.create_dataset(
+        for file_number, count in enumerate(files, start=1):
+            with h5py.File(folder / f"scan_data_{file_number:06d}.h5", "w") as data_file:
+                data_file.create_dataset(
                     "entry/data/data",
                     data=frames[start : start + count],
                     chunks=(1, *data.shape[2:]),
                     **hdf5plugin.Bitshuffle(cname="lz4"),
                 )
-            group[f"data_{number:06d}"] = h5py.ExternalLink(link.format(number), "/entry/data/data")
+            group[f"data_{file_number:06d}"] = h5py.ExternalLink(
+                link.format(file_number), "/entry/data/data"
+            )
             start += count
         detector = file.create_group("entry/instrument/detector")
         detector["x_pixel_size"], detector["y_pixel_size"], detector["detector_distance"] = (
@@ -111,12 +113,12 @@ def test_links_lead_only_to_files_beside_the_master(tmp_path):
         "linked_{:06d}.h5",
     ):
         path = write_master(folder, patterns("u4"), link=link)
-        for number in (1, 2):
+        for file_number in (1, 2):
             if not os.path.lexists(
-                folder / f"linked_{number:06d}.h5"
+                folder / f"linked_{file_number:06d}.h5"
             ):  # a symbolic link out of the folder
-                (folder / f"linked_{number:06d}.h5").symlink_to(
-                    tmp_path / f"scan_data_{number:06d}.h5"
+                (folder / f"linked_{file_number:06d}.h5").symlink_to(
+                    tmp_path / f"scan_data_{file_number:06d}.h5"
                 )
         assert_refused(
             "data_000001 is an external link to .*, which is no file beside it",
@@ -124,15 +126,17 @@ def test_links_lead_only_to_files_beside_the_master(tmp_path):
             scan_shape=(3, 4),
         )
     path = write_master(folder, patterns("u4"))
-    with h5py.File(folder / "scan_data_000001.h5", "w") as part:  # and back, in a circle
-        part["entry/data/data"] = h5py.ExternalLink("scan_master.h5", "/entry/data/data_000001")
+    with h5py.File(folder / "scan_data_000001.h5", "w") as data_file:  # and back, in a circle
+        data_file["entry/data/data"] = h5py.ExternalLink(
+            "scan_master.h5", "/entry/data/data_000001"
+        )
     assert_refused("leads through more than 16 links", path, scan_shape=(3, 4))
 
 
 def test_frames_of_two_sizes_are_no_scan(tmp_path):
     path = write_master(tmp_path, patterns("u4"))
-    with h5py.File(tmp_path / "scan_data_000002.h5", "w") as part:
-        part["entry/data/data"] = np.zeros((7, 5, 5), "u4")
+    with h5py.File(tmp_path / "scan_data_000002.h5", "w") as data_file:
+        data_file["entry/data/data"] = np.zeros((7, 5, 5), "u4")
     assert_refused("not all of entry/data/data_", path, scan_shape=(3, 4))
 
 
@@ -228,8 +232,8 @@ def test_the_whole_rows_of_a_stopped_acquisition_are_read_where_the_caller_gives
     assert_reads(path, patterns("u4")[:2], scan_shape=(3, 4))
     with namsa.read(path, scan_shape=(3, 4)) as recording:
         assert "2 of 3 rows of 4 positions are complete and read" in recording.notes
-    whole = write_master(tmp_path, patterns("u4"), images=12, files=(12,), masked=0)
-    assert_refused("12 frames, and --scan-shape says 4x4", whole, scan_shape=(4, 4))
+    complete = write_master(tmp_path, patterns("u4"), images=12, files=(12,), masked=0)
+    assert_refused("12 frames, and --scan-shape says 4x4", complete, scan_shape=(4, 4))
 
 
 @pytest.mark.parametrize("index", [None, 0, 1])

@@ -106,11 +106,11 @@ def write_frms6(path, frames, counted=True):
     struct.pack_into("<I", head, 1020, count if counted else 0)
     with path.open("wb") as file:
         file.write(head)
-        for number, frame in enumerate(frames):
+        for index, frame in enumerate(frames):
             upper = frame[: height // 2]
             lower = frame[height // 2 :][::-1, ::-1]
             folded = np.concatenate([upper, lower], axis=1)
-            file.write(struct.pack("<4I", 0, 0, 0, number).ljust(64, b"\0"))
+            file.write(struct.pack("<4I", 0, 0, 0, index).ljust(64, b"\0"))
             file.write(folded.astype("<u2").tobytes())
 
 
@@ -184,12 +184,12 @@ def test_an_emi_alone_holds_no_patterns(tmp_path):
 # ---- K2 IS
 
 
-def k2_block(frame, number, sector, y, x):
+def k2_block(frame, index, sector, y, x):
     """Returns a block of 930 × 16 pixels of 12 bits, with its header."""
     head = struct.pack(
         ">I12xIHHIHHHHI", 0xFFFF0055, 32 * frame, 256, 1860, frame, x, y, x + 15, y + 929, 0x5758
     )
-    base = (number * 7 + sector * 3 + y // 930 + x) % 4096
+    base = (index * 7 + sector * 3 + y // 930 + x) % 4096
     pixels = ((np.arange(930 * 16) + base) % 4096).astype("u2")
     low, high = pixels[::2], pixels[1::2]
     packed = np.stack([low & 255, low >> 8 | (high & 15) << 4, high >> 4], axis=-1)
@@ -203,13 +203,13 @@ def write_k2(folder, frames, lead):
         stored = []
         for _ in range(lead[sector]):  # the end of an earlier frame
             stored.append(k2_block(frames[0] - 1, 0, sector, 0, 0)[0])
-        for number, frame in enumerate(frames):
+        for index, frame in enumerate(frames):
             for place in range(32):
                 y, x = 930 * (place // 16), 240 - 16 * (place % 16)
-                block, pixels = k2_block(frame, number, sector, y, x)
+                block, pixels = k2_block(frame, index, sector, y, x)
                 stored.append(block)
                 left = 256 * sector + x
-                data[number, y : y + 930, left : left + 16] = pixels
+                data[index, y : y + 930, left : left + 16] = pixels
         (folder / f"Capture_{sector + 1}.bin").write_bytes(b"".join(stored))
     return data
 

@@ -111,20 +111,20 @@ def test_a_blockfile_says_its_scan_energy_and_step(tmp_path):
     write_blo(path, data)
     known = {"scan_step_angstrom": (25.0, 15.0), "energy_ev": 200e3, "pixel_mrad": (0.8030838,) * 2}
     assert_reads(path, data, known)
-    whole = path.read_bytes()
+    intact = path.read_bytes()
     for size, message in (
         (30, "30 of 64 bytes"),
-        (len(whole) - 1, "is cut short: it declares 12 frames"),
+        (len(intact) - 1, "is cut short: it declares 12 frames"),
     ):
-        path.write_bytes(whole[:size])
+        path.write_bytes(intact[:size])
         assert_refused(message, path)
-    path.write_bytes(whole[:-42] + bytes(42))
+    path.write_bytes(intact[:-42] + bytes(42))
     with (
         namsa.read(path) as recording,
         pytest.raises(WorkError, match="does not begin with its mark"),
     ):
         recording.read(*WHOLE)
-    path.write_bytes(whole[:20] + b"\0\0" + whole[22:])
+    path.write_bytes(intact[:20] + b"\0\0" + intact[22:])
     assert_refused("3x4 patterns of 0x0 pixels", path)
 
 
@@ -163,13 +163,13 @@ def test_mrc_in_both_byte_orders(tmp_path, order, mode, dtype):
 def test_mrc_that_is_damaged_is_one_line(tmp_path):
     path = tmp_path / "a.mrc"
     write_mrc(path, patterns())
-    whole = path.read_bytes()
+    intact = path.read_bytes()
     for data, message in (
-        (whole[:100], "has 100 bytes"),
-        (whole[:-1], "is cut short: it declares 12 frames"),
-        (struct.pack("<4i", 8, 6, 12, 99) + whole[16:], "mode 99; modes 0, 1, 2, 6, 12 are read"),
-        (struct.pack("<4i", 2**30, 2**30, 12, 6) + whole[16:], "declares a detector of"),
-        (struct.pack("<4i", 8, -6, 12, 6) + whole[16:], "12 frames of -6x8"),
+        (intact[:100], "has 100 bytes"),
+        (intact[:-1], "is cut short: it declares 12 frames"),
+        (struct.pack("<4i", 8, 6, 12, 99) + intact[16:], "mode 99; modes 0, 1, 2, 6, 12 are read"),
+        (struct.pack("<4i", 2**30, 2**30, 12, 6) + intact[16:], "declares a detector of"),
+        (struct.pack("<4i", 8, -6, 12, 6) + intact[16:], "12 frames of -6x8"),
     ):
         path.write_bytes(data)
         assert_refused(rf"a\.mrc.*{message}", path, scan_shape=(3, 4))
@@ -210,14 +210,14 @@ def test_images_of_a_series_that_overlap_are_refused(tmp_path):
 def test_a_series_that_is_damaged_is_one_line(tmp_path):
     path = tmp_path / "a_1.ser"
     write_ser(path, patterns())
-    whole = path.read_bytes()
+    intact = path.read_bytes()
     for data, message in (
-        (whole[:15], "ends within its header"),
-        (whole[:-1], "images at byte"),
-        (whole[:18] + struct.pack("<i", 10**8) + whole[22:], "states 100000000 images"),
-        (whole[:6] + struct.pack("<i", 0x4120) + whole[10:], "holds spectra"),
-        (whole[:-8] + struct.pack("<q", 2**40), "is cut short"),
-        (whole[:-8] + struct.pack("<q", -5), "is cut short"),
+        (intact[:15], "ends within its header"),
+        (intact[:-1], "images at byte"),
+        (intact[:18] + struct.pack("<i", 10**8) + intact[22:], "states 100000000 images"),
+        (intact[:6] + struct.pack("<i", 0x4120) + intact[10:], "holds spectra"),
+        (intact[:-8] + struct.pack("<q", 2**40), "is cut short"),
+        (intact[:-8] + struct.pack("<q", -5), "is cut short"),
     ):
         path.write_bytes(data)
         assert_refused(rf"a_1\.ser.*{message}", path)

@@ -265,9 +265,9 @@ def test_data_that_are_no_numbers_are_no_scan(tmp_path, dtype, kind):
 def test_units_in_their_spellings(tmp_path, scan, detector, step, pixel):
     with h5py.File(tmp_path / "emd.h5", "w") as file:
         file["a/data"] = np.ones((2, 3, 4, 5))
-        for number, units in enumerate((scan, scan, detector, detector), start=1):
-            file[f"a/dim{number}"] = [0.0, 1.0]
-            file[f"a/dim{number}"].attrs["units"] = units
+        for axis_number, units in enumerate((scan, scan, detector, detector), start=1):
+            file[f"a/dim{axis_number}"] = [0.0, 1.0]
+            file[f"a/dim{axis_number}"].attrs["units"] = units
     with open_patterns(tmp_path / "emd.h5", BEAM) as patterns:
         assert patterns.scan_step_angstrom == pytest.approx((step, step))
         assert patterns.pixel_mrad == pytest.approx((pixel, pixel))

@@ -69,7 +69,7 @@ def test_the_scan_is_the_hdrs_or_the_callers(tmp_path):
 def test_what_is_damaged_is_one_line(tmp_path):
     path = tmp_path / "a.mib"
     write_mib(path, patterns(detector=RAW_DETECTOR, largest=63), "R64", 6)
-    whole = path.read_bytes()
+    intact = path.read_bytes()
     for old, new, message in (
         (b"MQ1,000001,00384", b"MQ1,000001,09x84", "no file of Merlin"),
         (b",00384,", b",00001,", "states 1 bytes"),
@@ -79,18 +79,18 @@ def test_what_is_damaged_is_one_line(tmp_path):
         (b",01,0128", b",06,0128", "of 6 chips"),
         (b",0128,0004,", b",1280,1004,", "holds no frame"),
     ):
-        path.write_bytes(whole.replace(old, new, 1))
+        path.write_bytes(intact.replace(old, new, 1))
         if message:
             assert_refused(rf"a\.mib.*{message}", path, scan_shape=(3, 4))
-    path.write_bytes(whole[:-600])  # an acquisition that was stopped
+    path.write_bytes(intact[:-600])  # an acquisition that was stopped
     assert_refused(
         "holds 11 frames.*give --scan-shape 2x4 --skip-frames 0 3 for its complete rows",
         path,
         scan_shape=(3, 4),
     )
-    path.write_bytes(whole)
+    path.write_bytes(intact)
     with namsa.read(path, scan_shape=(3, 4)) as recording:
-        path.write_bytes(whole[:2000])
+        path.write_bytes(intact[:2000])
         with pytest.raises(WorkError, match=r"a\.mib at frame 0: it has become shorter"):
             recording.read(slice(0, 3), slice(0, 4))
 
@@ -191,9 +191,9 @@ def test_a_stack_and_an_image_are_frames(tmp_path):
 def test_tags_that_are_damaged_are_one_line(tmp_path):
     path = tmp_path / "a.dm4"
     write_dm(path, patterns(), DETECTOR_AXES + SCAN_AXES, swapped=True)
-    whole = path.read_bytes()
-    for size in (2, 10, 20, 50, 500, len(whole) - 3000):
-        path.write_bytes(whole[:size])
+    intact = path.read_bytes()
+    for size in (2, 10, 20, 50, 500, len(intact) - 3000):
+        path.write_bytes(intact[:size])
         assert_refused(r"a\.dm4", path)
     deep: dict = {}
     for _ in range(60):

@@ -176,8 +176,8 @@ def test_what_nion_swift_says_of_its_data_is_used(tmp_path):
 def test_frames_in_files_of_their_own(tmp_path, suffix):
     folder = tmp_path / "scan"
     folder.mkdir()
-    for number, frame in enumerate(DATA.reshape(12, 6, 8), start=1):  # 10 comes after 9
-        path = folder / f"frame{number}.{suffix}"
+    for frame_number, frame in enumerate(DATA.reshape(12, 6, 8), start=1):  # 10 comes after 9
+        path = folder / f"frame{frame_number}.{suffix}"
         if suffix == "mib":
             write_mib(path, frame[None, None])
         else:
@@ -199,8 +199,8 @@ def test_frames_in_files_of_their_own(tmp_path, suffix):
 def test_frames_are_joined_from_files_of_many(tmp_path, counts):
     frames = DATA.reshape(1, 12, 6, 8)
     first = 0
-    for number, count in enumerate(counts, start=9):  # 10 comes after 9
-        write_mib(tmp_path / f"scan_{number}.mib", frames[:, first : first + count])
+    for file_number, count in enumerate(counts, start=9):  # 10 comes after 9
+        write_mib(tmp_path / f"scan_{file_number}.mib", frames[:, first : first + count])
         first += count
     assert_refused("12 frames and does not state", tmp_path)
     assert_reads(tmp_path, DATA, scan_shape=(3, 4))
@@ -229,14 +229,14 @@ def test_rows_of_a_pixel_trigger_show_in_the_times_of_its_frames(tmp_path):
         tmp_path / "a.hdr",
         **{"Frames in Acquisition (Number)": 12, "Frames per Trigger (Number)": 1},
     )
-    whole = (tmp_path / "a.mib").read_bytes()
+    content = (tmp_path / "a.mib").read_bytes()
     ends = 0
-    for number in range(12):  # 1 ms a frame, 5 ms between rows
-        at = whole.index(b"2021-05-07T", ends)
-        ends = whole.index(b"Z", at)
-        ns = 1_000_000 * (number + 4 * (number // 4)) + 37 * number % 50_000
-        whole = whole[:at] + f"2021-05-07T16:51:10.{ns:09d}".encode() + whole[ends:]
-    (tmp_path / "a.mib").write_bytes(whole)
+    for index in range(12):  # 1 ms a frame, 5 ms between rows
+        at = content.index(b"2021-05-07T", ends)
+        ends = content.index(b"Z", at)
+        ns = 1_000_000 * (index + 4 * (index // 4)) + 37 * index % 50_000
+        content = content[:at] + f"2021-05-07T16:51:10.{ns:09d}".encode() + content[ends:]
+    (tmp_path / "a.mib").write_bytes(content)
     stated = ("scan of 3x4 by the frames' times, which pause after each row",)
     assert_reads(tmp_path / "a.mib", DATA, {"notes": stated})
 
@@ -253,8 +253,8 @@ def test_each_axis_has_its_own_units_and_units_say_which_is_the_scans(tmp_path, 
             group = file.create_group("Experiments/a")
             group["data"] = stored
             axes = (("ky", 2.0, "1/nm"), ("kx", 3.0, "1/nm"), ("y", 4e-5, "µm"), ("x", 0.05, "nm"))
-            for number, (name, scale, units) in enumerate(axes):
-                axis = group.create_group(f"axis-{number}")
+            for axis_index, (name, scale, units) in enumerate(axes):
+                axis = group.create_group(f"axis-{axis_index}")
                 axis.attrs.update({"name": name, "scale": scale, "offset": 0.0, "units": units})
     else:
         write_dm(

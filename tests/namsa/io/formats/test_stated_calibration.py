@@ -30,11 +30,11 @@ def test_dimension_scales_of_nsid_are_the_axes_of_its_dataset(tmp_path):
     with h5py.File(tmp_path / "scan.h5", "w") as file:
         group = file.create_group("Measurement_000/Channel_000/scan")
         data = group.create_dataset("scan", data=DATA)
-        for number, (name, units, values) in enumerate(AXES):
+        for axis, (name, units, values) in enumerate(AXES):
             scale = group.create_dataset(name, data=values)
             scale.attrs.update({"units": units, "name": name, "dimension_type": "SPATIAL"})
             scale.make_scale(name)
-            data.dims[number].attach_scale(scale)
+            data.dims[axis].attach_scale(scale)
         experiment = group.create_group("metadata/experiment")
         experiment.attrs.update({"acceleration_voltage": 200e3, "convergence_angle": 0.02})
     assert_reads(tmp_path / "scan.h5", DATA, KNOWN | {"energy_ev": 200e3, "semiangle_mrad": None})
@@ -52,8 +52,8 @@ def write_usid(path, positions, fast_first=False):
         axes = (slow, fast)
         indices = np.indices([len(axis[2]) for axis in axes]).reshape(2, -1)
         values = np.stack([axis[2][index] for axis, index in zip(axes, indices, strict=True)])
-        labels = np.array([axes[number][0].encode() for number in order])
-        units = np.array([axes[number][1].encode() for number in order])
+        labels = np.array([axes[index][0].encode() for index in order])
+        units = np.array([axes[index][1].encode() for index in order])
         for name, in_order in (("Indices", indices), ("Values", values)):
             table = in_order[list(order)]
             stored = table[:, :positions].T if kind == "Position" else table
@@ -93,12 +93,12 @@ def test_scales_of_ome_zarr_are_the_axes_of_its_finest_image(tmp_path, version):
     axes = []
     for axis, unit in zip(AXES, units, strict=True):
         axes.append({"name": axis[0], "type": "space", "unit": unit})
-    whole = [{"type": "scale", "scale": [2, 1, 3, 3]}]
+    image_scale = [{"type": "scale", "scale": [2, 1, 3, 3]}]
     offset = {"type": "translation", "translation": [0, 0, -0.25, -0.35]}
     scale = {"type": "scale", "scale": [0.1, 0.1, 0.1, 0.1]}
     image = {
         "axes": axes,
-        "coordinateTransformations": whole,
+        "coordinateTransformations": image_scale,
         "datasets": [{"path": "0", "coordinateTransformations": [scale, offset]}, {"path": "1"}],
     }
     stated = {"multiscales": [image]}

@@ -31,11 +31,11 @@ def write_tvips(folder, data, before=5, after=2, per_file=9, version=2):
         with (folder / f"run_{first // per_file:03d}.tvips").open("wb") as file:
             if not first:
                 file.write(series.ljust(256, b"\0"))
-            for number in range(first, min(first + per_file, len(frames))):
-                y, x = places[number]
-                head = struct.pack("<3I", number, 0, 0)
+            for index in range(first, min(first + per_file, len(frames))):
+                y, x = places[index]
+                head = struct.pack("<3I", index, 0, 0)
                 head = head.ljust(68, b"\0") + struct.pack("<2f", x, y) if version == 2 else head
-                file.write(head.ljust(frame_bytes, b"\0") + frames[number].astype("<u2").tobytes())
+                file.write(head.ljust(frame_bytes, b"\0") + frames[index].astype("<u2").tobytes())
 
 
 def test_a_stream_of_tvips_has_its_scan_by_the_scan_generator(tmp_path):

@@ -68,8 +68,8 @@ def test_folders_and_archives_of_both_versions(tmp_path, version, options):
 def test_zspy_has_axes_and_a_beam(tmp_path, version):
     group = write(str(tmp_path / "a.zspy"), version, "Experiments/scan/data")["Experiments/scan"]
     axes = [("nm", 0.5, 0.0), ("nm", 0.4, 0.7), ("mrad", 0.3, -0.9), ("mrad", 0.2, -0.8)]
-    for number, (units, scale, offset) in enumerate(axes):
-        group.create_group(f"axis-{number}").attrs.update(
+    for index, (units, scale, offset) in enumerate(axes):
+        group.create_group(f"axis-{index}").attrs.update(
             {"units": units, "scale": scale, "offset": offset}
         )
     group.create_group("metadata/Signal").attrs["quantity"] = UNITS["cbed"]
@@ -152,12 +152,12 @@ def test_codecs_within_shards_are_checked(tmp_path):
 def test_damaged_chunks_are_one_line(tmp_path):
     write(str(tmp_path / "a.zarr"), 2)
     chunk = tmp_path / "a.zarr" / "a" / "data" / "1.0.0.0"
-    whole = chunk.read_bytes()
+    intact = chunk.read_bytes()
     for damaged in (
-        whole[:-3],
-        whole[:10],
-        whole + b"x",
-        whole[:4] + b"\xff\xff\xff\x7f" + whole[8:],
+        intact[:-3],
+        intact[:10],
+        intact + b"x",
+        intact[:4] + b"\xff\xff\xff\x7f" + intact[8:],
         b"",
     ):
         chunk.write_bytes(damaged)

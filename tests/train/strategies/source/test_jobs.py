@@ -51,11 +51,16 @@ def test_a_node_that_draws_its_samples_draws_them_again_after_it_is_lost(config)
         )
         return json.loads((config.parent / name / "staging.json").read_text())["drawn"], local
 
-    whole, first = run("drawn", "draws", 2)
+    uninterrupted, first = run("drawn", "draws", 2)
     begun, _ = run("drawn_again", "draws", 1)
     resumed, second = run("drawn_again", "draws_again", 2)
-    assert whole == begun == resumed
-    assert (whole["seed"], whole["samples"], whole["different"], len(whole["digests"])) == (
+    assert uninterrupted == begun == resumed
+    assert (
+        uninterrupted["seed"],
+        uninterrupted["samples"],
+        uninterrupted["different"],
+        len(uninterrupted["digests"]),
+    ) == (
         3,
         5,
         5,

@@ -29,8 +29,8 @@ def stacks(count, seed):
     """
     rng = np.random.default_rng(seed)
     patterns = rng.exponential(1e-4, (count, 3, 32, 48)).astype(np.float32)
-    for number in range(count):
-        patterns[number, number % 3, 10:22, 16:32] += 1e-2
+    for index in range(count):
+        patterns[index, index % 3, 10:22, 16:32] += 1e-2
     return patterns
 
 
@@ -91,8 +91,8 @@ def test_the_space_group_of_three_patterns_is_learnt_and_scored_by_f1(run_dir):
     counts = np.zeros((3, 3))
     for row in evaluation["samples"]:
         assert row["class"] == ["Fm-3m", "P6_3/mmc", "Pnma"].index(row["space_group"])
-        for true, given, number in row["counts"]:
-            counts[true, given] += number
+        for true, given, count in row["counts"]:
+            counts[true, given] += count
     assert counts.sum() == 10
     assert "The macro F1 is <strong>1.000</strong>." in (run_dir / "report.html").read_text()
     assert json.loads((run_dir / "validation.jsonl").read_text().splitlines()[0])["macro_f1"] <= 1

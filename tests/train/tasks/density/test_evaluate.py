@@ -209,9 +209,9 @@ def test_columns_are_measured_where_the_atoms_are_known(tmp_path):
 # --------------------------------------------------------------
 
 
-def scored(number, material, ssim, split="test", kind="crystal"):
+def scored(index, material, ssim, split="test", kind="crystal"):
     return {
-        "id": f"{number:03}",
+        "id": f"{index:03}",
         "material": material,
         "ssim": ssim,
         "split": split,

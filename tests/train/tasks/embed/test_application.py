@@ -80,10 +80,10 @@ def test_the_file_has_maps_clusters_and_decoded_patterns(
     with h5py.File(out) as file:
         group = file["embedding"]
         provenance = json.loads(group.attrs["provenance"])
-        for number in range(3):
+        for index in range(3):
             np.testing.assert_allclose(
-                group[f"latent_{number + 1}/data"][()].ravel(),
-                latents[:, number],
+                group[f"latent_{index + 1}/data"][()].ravel(),
+                latents[:, index],
                 rtol=1e-4,
                 atol=1e-5,
             )
@@ -92,8 +92,8 @@ def test_the_file_has_maps_clusters_and_decoded_patterns(
         labels = group["cluster/data"][()].ravel()
         centres = np.array(provenance["cluster_centres"])
         assert centres.shape == (3, 3)
-        for number, centre in enumerate(centres):
-            np.testing.assert_allclose(latents[labels == number].mean(axis=0), centre, atol=1e-3)
+        for index, centre in enumerate(centres):
+            np.testing.assert_allclose(latents[labels == index].mean(axis=0), centre, atol=1e-3)
         error = np.sqrt(((x - made) ** 2).mean(axis=(1, 2, 3)))
         np.testing.assert_allclose(group["rmse/data"][()].ravel(), error, rtol=1e-4)
         decoded = group["decoded/data"]

@@ -16,9 +16,9 @@ from train.tasks.embed.scores import (
 def rows(split="test", **samples):
     """Rows of so many samples of each material."""
     return [
-        {"id": f"{split}-{material}-{number}", "material": material, "split": split}
+        {"id": f"{split}-{material}-{index}", "material": material, "split": split}
         for material, count in samples.items()
-        for number in range(count)
+        for index in range(count)
     ]
 
 
@@ -127,10 +127,8 @@ def test_groups_that_lie_apart_are_found_the_largest_first():
     points = blobs([20, 50, 30])
     centres, labels = cluster(points, 3)
     np.testing.assert_array_equal(labels, np.repeat([2, 0, 1], [20, 50, 30]))
-    for number in range(3):
-        np.testing.assert_allclose(
-            centres[number], points[labels == number].mean(axis=0), atol=1e-6
-        )
+    for index in range(3):
+        np.testing.assert_allclose(centres[index], points[labels == index].mean(axis=0), atol=1e-6)
 
 
 def test_clusters_follow_from_the_seed():

@@ -73,11 +73,13 @@ def test_held_out_composites_are_scored_beside_the_baseline(evaluation, page):
     for row in evaluation["samples"]:
         if row["kind"] == "boundary":
             specimens.append(row)
-    whole = evaluation["scores"]["specimen"]["dev"]
-    assert whole["scans"] == len(specimens) > 0
-    assert whole["positions"] == 64 * len(specimens)
-    assert whole["fractions"]["grain"] > 0.1  # from the records' labels: about half of each
-    assert whole["fractions"]["phase"] == 0
+    specimen_scores = evaluation["scores"]["specimen"]["dev"]
+    assert specimen_scores["scans"] == len(specimens) > 0
+    assert specimen_scores["positions"] == 64 * len(specimens)
+    assert (
+        specimen_scores["fractions"]["grain"] > 0.1
+    )  # from the records' labels: about half of each
+    assert specimen_scores["fractions"]["phase"] == 0
     assert evaluation["expected_fractions"] == pytest.approx([0.7, 0.2, 0.1])
     assert "the mean intersection over union is" in page
     assert 'alt="Held-out scans with true and predicted classes"' in page
@@ -289,7 +291,7 @@ def test_each_position_has_the_pattern_of_its_class_as_a_fraction_of_the_beam(dt
         views.SampleView((array * scale).astype(dtype), scale, np.zeros((4, 5), np.float32), None)
         for array, scale in zip(truth, scales, strict=True)
     ]
-    before = [view.patterns.copy() for view in parts]
+    originals = [view.patterns.copy() for view in parts]
     labels = rng.integers(0, 3, (4, 5)).astype(np.uint8)
     composed = composite(parts[0], parts[1:], labels)
     expected = np.choose(labels[..., None, None], truth)
@@ -298,7 +300,7 @@ def test_each_position_has_the_pattern_of_its_class_as_a_fraction_of_the_beam(dt
         composed.patterns.astype(float) / composed.scale, expected, rtol=2e-3
     )
     np.testing.assert_array_equal(composed.density, labels)
-    for view, array in zip(parts, before, strict=True):  # stored samples are not changed
+    for view, array in zip(parts, originals, strict=True):  # stored samples are not changed
         np.testing.assert_array_equal(view.patterns, array)
     alone = composite(parts[0], parts[1:], np.zeros((4, 5), np.uint8))
     np.testing.assert_array_equal(alone.patterns, parts[0].patterns)

@@ -40,38 +40,42 @@ def test_the_part_of_a_batch_has_the_bits_of_the_whole_one(tmp_path, layout, axi
     with Dataset(tmp_path) as dataset, opened(dataset, job, split(axis, 0), entries) as source:
         for part in range(2):
             divided = split(axis, part)
-            own, line = divided.own_part(source, job, entries)
+            own_part, line = divided.own_part(source, job, entries)
             assert line.endswith(
                 "data.tiles=[1, 1, 1, 2]" if tiles is None else "1/2 of the patterns of a sample"
             )
             for epoch in range(2):
-                whole = batches(
+                full_batches = batches(
                     dataset, entries, job, epoch, ReadCache(), take_part=divided.take_part
                 )
-                alone = batches(dataset, entries, job, epoch, ReadCache(), own_part=own)
-                for expected, batch in zip(whole, alone, strict=True):
+                part_batches = batches(dataset, entries, job, epoch, ReadCache(), own_part=own_part)
+                for expected, batch in zip(full_batches, part_batches, strict=True):
                     for a, b in zip(expected, batch, strict=True):
                         assert a.shape == b.shape
                         np.testing.assert_allclose(
                             a, b, rtol=1e-6 if "channels" in options else 0, atol=0
                         )
-            assert len(own.checked) == len(entries)
+            assert len(own_part.checked) == len(entries)
 
 
 def test_batches_of_parts_leave_the_rest_on_the_disk(tmp_path):
     job = experiment("detector", "y")
     entries = write(tmp_path, job, (1, 1, 2, 1))
-    whole = sum(size for _, size in lmdb_structure.locations(shard_path(tmp_path, 0)).values())
+    record_bytes = sum(
+        size for _, size in lmdb_structure.locations(shard_path(tmp_path, 0)).values()
+    )
     with Dataset(tmp_path) as dataset, opened(dataset, job, split("y", 1), entries) as source:
-        own, _ = split("y", 1).own_part(source, job, entries)
+        own_part, _ = split("y", 1).own_part(source, job, entries)
         counts = {}
         for epoch in range(2):
             with read_counts() as counts[epoch]:
-                list(batches(dataset, entries, job, epoch, own_part=own))
+                list(batches(dataset, entries, job, epoch, own_part=own_part))
         patterns = sum(dataset.read(entry.id).cbed.nbytes for entry in entries)
         density = 4 * len(entries) * np.prod(DETECTOR)
     wanted = patterns // 2 + density
-    assert wanted <= counts[1]["asked"] < wanted + 64 < whole  # the counter itself is read, too
+    assert (
+        wanted <= counts[1]["asked"] < wanted + 64 < record_bytes
+    )  # the counter itself is read, too
     assert 0 < counts[0]["asked"] - counts[1]["asked"] < 4096 * len(entries)  # the headers, once
 
 
@@ -94,11 +98,11 @@ def test_a_sample_of_another_shape_is_refused(tmp_path):
     entries = write(tmp_path, job, (1, 1, 2, 1), count=2)
     other = job.model_copy(update={"scan": job.scan.model_copy(update={"shape": (8, 4)})})
     with Dataset(tmp_path) as dataset, opened(dataset, job, split("y", 0), entries) as source:
-        own, _ = split("y", 0).own_part(source, other, entries)
+        own_part, _ = split("y", 0).own_part(source, other, entries)
         with pytest.raises(
             WorkError, match=r"sample-0 holds patterns \(4, 8, 8, 12\) .*give its samples another"
         ):
-            list(batches(dataset, entries, other, 0, own_part=own))
+            list(batches(dataset, entries, other, 0, own_part=own_part))
 
 
 def test_slabs_lie_along_the_axes_of_the_image():

@@ -221,11 +221,11 @@ def test_a_job_of_classes_or_of_depths_in_parts_is_that_of_whole_samples(
     split = f"training.split={{ways: 2, axis: {axis}{more}}}"
     parts_dir = tmp_path / "parts"
     launch.job(config, "--set", split, "--run-dir", parts_dir, ranks=4 if further else 2)
-    name, whole = tiny.newest(whole_dir)
-    same_name, parts = tiny.newest(parts_dir)
+    name, undivided = tiny.newest(whole_dir)
+    same_name, divided = tiny.newest(parts_dir)
     assert name == same_name
-    for key, array in whole.items():
-        np.testing.assert_allclose(parts[key], array, atol=2e-5, err_msg=key)
+    for key, array in undivided.items():
+        np.testing.assert_allclose(divided[key], array, atol=2e-5, err_msg=key)
     errors = []
     for run_dir in (whole_dir, parts_dir):
         rows = (run_dir / "validation.jsonl").read_text().splitlines()
@@ -275,15 +275,15 @@ def test_a_job_of_volumes_in_parts_is_that_of_whole_ones(tmp_path):
     assert "every rank reads whole samples: training has layout volume" in " ".join(
         ended.stdout.split()
     )
-    (name, whole), (same_name, parts) = (
+    (name, undivided), (same_name, divided) = (
         tiny.newest(tmp_path / "whole"),
         tiny.newest(tmp_path / "parts"),
     )
     assert name == same_name
-    for key, array in whole.items():
-        np.testing.assert_allclose(parts[key], array, atol=1e-5, err_msg=key)
-    whole, parts = (
+    for key, array in undivided.items():
+        np.testing.assert_allclose(divided[key], array, atol=1e-5, err_msg=key)
+    undivided, divided = (
         json.loads((tmp_path / run / "evaluation.json").read_text()) for run in ("whole", "parts")
     )
-    for one, other in zip(whole["samples"], parts["samples"], strict=True):
+    for one, other in zip(undivided["samples"], divided["samples"], strict=True):
         assert other["estimate"] == pytest.approx(one["estimate"], rel=1e-4)

@@ -58,7 +58,7 @@ def reduced(plan, buffers):
             received = []
             for parts in gather(members, tf.split(flat, splits)):
                 received.append(parts[members.index(rank)])
-            assert sum(part.shape[0] for part in received), (
+            assert sum(piece.shape[0] for piece in received), (
                 "Horovod fails where a rank receives nothing"
             )
             return tf.concat(received, 0)

@@ -29,9 +29,9 @@ def test_with_lag_a_step_takes_the_gradient_of_the_one_before(together):
             alone.optimizer.apply(previous, alone.weights)
         previous = now
     assert_close(out, "lag", alone.weights)
-    before, after = zip(*(rank["waiting"] for rank in results), strict=True)
-    assert len(set(before)) == exchange_training.RANKS  # what waits is each rank's own
-    assert len(set(after)) == 1  # and, once averaged, the state of the job
+    waiting, averaged = zip(*(rank["waiting"] for rank in results), strict=True)
+    assert len(set(waiting)) == exchange_training.RANKS  # what waits is each rank's own
+    assert len(set(averaged)) == 1  # and, once averaged, the state of the job
 
 
 @pytest.mark.slow

@@ -30,12 +30,12 @@ def averaged_by(average):
     and the last.
     """
     ranks = [ReferenceTraining() for _ in range(exchange_training.RANKS)]
-    for number, (x, y) in enumerate(exchange_training.batches(), start=1):
+    for step, (x, y) in enumerate(exchange_training.batches(), start=1):
         for rank, alone in enumerate(ranks):
             alone.optimizer.apply(
                 alone.gradients(x[rank : rank + 1], y[rank : rank + 1]), alone.weights
             )
-        if number in (2, 4, exchange_training.STEPS):
+        if step in (2, 4, exchange_training.STEPS):
             average(ranks)
     return [weight.numpy() for weight in ranks[0].weights]
 
@@ -156,11 +156,11 @@ def test_what_is_averaged_is_weights_statistics_and_moments_if_configured():
             if "float" in variable.dtype:
                 weights.append(variable)
         moments = [*optimizer.m, *optimizer.v]
-        averaged, own = ([*weights, *moments], []) if moments_too else (weights, moments)
+        averaged, kept = ([*weights, *moments], []) if moments_too else (weights, moments)
         assert [id(variable) for variable in exchange.whole] == [
             id(variable) for variable in averaged
         ]
-        assert [id(variable) for variable in exchange.own] == [id(variable) for variable in own]
+        assert [id(variable) for variable in exchange.own] == [id(variable) for variable in kept]
         assert exchange.changed == exchange.last == []
 
 
@@ -170,7 +170,7 @@ def test_what_is_averaged_is_weights_statistics_and_moments_if_configured():
 def test_the_counted_bytes_are_those_of_the_built_network(choice):
     _, _, exchange = begun(**choice)
     values = []
-    for part in (exchange.whole, exchange.changed):
-        values.append(sum(variable.numpy().size for variable in part))
+    for variables in (exchange.whole, exchange.changed):
+        values.append(sum(variable.numpy().size for variable in variables))
     planned = exchange.config.synchronisations(count(NETWORK), moments=2)
     assert planned == (2, 4 * values[0] + exchange.config.value_bytes * values[1])

@@ -21,8 +21,8 @@ def after(norms, config=CONFIG, updated=None):
     """The states after each of the `norms`, rows of one norm per layer."""
     states = initial_states(len(norms[0]), config)
     trace = []
-    for number, row in enumerate(norms):
-        done = True if updated is None else updated[number]
+    for index, row in enumerate(norms):
+        done = True if updated is None else updated[index]
         states = next_states(states, tf.constant(row, tf.float32), config, done)
         trace.append([value.numpy().tolist() for value in states])
     return trace
@@ -118,12 +118,12 @@ def test_the_gain_at_a_link_is_that_of_the_bytes_less_packing(monkeypatch):
         {"epoch": 0, "bits": {"a": 8, "b": 16}},
         {"epoch": 1, "bits": {"a": 32, "b": 32}},
     ]
-    packed, whole = gain.gains(rows, {"a": 1000, "b": 3000}, 500, 0.010, 1e6)
+    packed, unpacked = gain.gains(rows, {"a": 1000, "b": 3000}, 500, 0.010, 1e6)
     assert packed.weight_bytes == 1000 + 2 * 3000 + 4 * 500
-    assert packed.whole_bytes == whole.weight_bytes == 4 * 4500
+    assert packed.whole_bytes == unpacked.weight_bytes == 4 * 4500
     assert packed.packing_s == pytest.approx(1e-3 + 6e-3)
     assert packed.gain == pytest.approx(1 - (0.010 + 0.007 + 0.009) / (0.010 + 0.018))
-    assert whole.gain == whole.packing_s == 0  # nothing is packed
+    assert unpacked.gain == unpacked.packing_s == 0  # nothing is packed
 
 
 def test_packing_is_measured():

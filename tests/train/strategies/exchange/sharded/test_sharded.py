@@ -84,9 +84,9 @@ class Job:
         return done
 
     def save(self, folder, step):
-        whole = self.exchange.state()
+        state = self.exchange.state()
         if engine().rank() == 0:
-            checkpoint.save(folder, checkpoint.TrainingPosition(step=step), whole, NETWORK, keep=9)
+            checkpoint.save(folder, checkpoint.TrainingPosition(step=step), state, NETWORK, keep=9)
 
     def arrays(self):
         return [
@@ -222,13 +222,13 @@ def test_bits_switch_where_the_interval_says_and_a_restart_between_two_switches_
     together,
 ):
     for rank in together[1]:
-        whole = rank["adaptive"]
+        uninterrupted = rank["adaptive"]
         again = rank["adaptive, again"]
-        assert [bits for bits, _ in whole["moved"]] == [[8] * 4] * 3 + [[16] * 4] * 2
-        assert set(whole["epoch"]["bits"].values()) == {24}
-        assert again["digest"] == whole["digest"]
-        assert again["epoch"] == whole["epoch"]
-        assert [row[0] for row in again["rows"]] == [row[0] for row in whole["rows"][STOP:]]
+        assert [bits for bits, _ in uninterrupted["moved"]] == [[8] * 4] * 3 + [[16] * 4] * 2
+        assert set(uninterrupted["epoch"]["bits"].values()) == {24}
+        assert again["digest"] == uninterrupted["digest"]
+        assert again["epoch"] == uninterrupted["epoch"]
+        assert [row[0] for row in again["rows"]] == [row[0] for row in uninterrupted["rows"][STOP:]]
 
 
 @pytest.mark.slow
@@ -254,8 +254,8 @@ def test_a_checkpoint_of_two_ranks_is_one_of_one_rank(together, tmp_path):
     )
     assert own_header == header
     assert any(path.endswith("/kernel/v") for path in header["variables"])
-    for array, own in zip(arrays, own_arrays, strict=True):
-        np.testing.assert_array_equal(own, array)
+    for array, own_array in zip(arrays, own_arrays, strict=True):
+        np.testing.assert_array_equal(own_array, array)
 
 
 def test_more_ranks_than_variables_are_refused():

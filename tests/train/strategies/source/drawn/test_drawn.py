@@ -110,7 +110,9 @@ def test_each_byte_is_read_once_also_if_both_nodes_need_it(dataset, tmp_path):
         == files + sum(sizes[name] for name in ids[0] | ids[1])
         == results[0][0]["bytes"]
     )
-    assert moved(results, "written") == 2 * files + sum(sizes[name] for own in ids for name in own)
+    assert moved(results, "written") == 2 * files + sum(
+        sizes[name] for rank_ids in ids for name in rank_ids
+    )
 
 
 def test_again_the_same_samples_are_there_and_nothing_is_read(dataset, tmp_path):
@@ -129,12 +131,12 @@ def test_again_the_same_samples_are_there_and_nothing_is_read(dataset, tmp_path)
 
 
 def fault(results, kind):
-    own = []
+    own_faults = []
     for result in results:
         if not isinstance(result, thread_ranks.Ended):
-            own.append(result)
-    assert {type(result) for result in own} == {kind}, results
-    return str(own[0])
+            own_faults.append(result)
+    assert {type(result) for result in own_faults} == {kind}, results
+    return str(own_faults[0])
 
 
 def test_more_samples_than_there_are_is_refused(dataset, tmp_path):

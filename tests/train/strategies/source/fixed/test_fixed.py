@@ -38,8 +38,8 @@ def test_a_share_is_the_same_in_all_epochs_and_its_order_is_not():
 
 def test_what_is_left_of_an_epoch_is_the_rest_of_its_order():
     for share in range(SHARES):
-        whole = ids(2, share, count=3)
-        assert ids(2, share, count=2, taken=SHARES) == whole[1:]
+        epoch_ids = ids(2, share, count=3)
+        assert ids(2, share, count=2, taken=SHARES) == epoch_ids[1:]
 
 
 def test_a_job_that_goes_on_with_another_number_of_ranks_says_that_shares_are_new():

@@ -57,37 +57,43 @@ def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
     lines = []
 
     def on_rank(rank):
-        number = rank.rank()
+        rank_number = rank.rank()
         divided = split(axis, rank.rank() % ways) if ways > 1 else None
         source = source_of(job)
         samples = TrainingSamples(
             source, job, TrainingSet(dataset, entries, first, rank, divided), lines.append
         )
-        group = number // ways
+        group = rank_number // ways
         groups = ranks // ways
         count = len(entries) // groups
         taken = first[1]
         epoch_batches = []
         after_first = 0
         for epoch in range(first[0], EPOCHS):
-            own = source.epoch_entries(
+            rank_entries = source.epoch_entries(
                 entries, epoch, group, groups, count - taken // groups, taken
             )
-            part = None if samples.own_part or not divided else divided.take_part
+            take_part = None if samples.own_part or not divided else divided.take_part
             read = batches(
-                source, own, job, epoch, samples.cache, take_part=part, own_part=samples.own_part
+                source,
+                rank_entries,
+                job,
+                epoch,
+                samples.cache,
+                take_part=take_part,
+                own_part=samples.own_part,
             )
             epoch_batches += [(x.numpy(), y.numpy()) for x, y in read]
             source.end_epoch()
-            after_first = len(reads[number]) if epoch == first[0] else after_first
+            after_first = len(reads[rank_number]) if epoch == first[0] else after_first
             taken = 0
-        assert len(reads[number]) == after_first  # no epoch but the first reads
+        assert len(reads[rank_number]) == after_first  # no epoch but the first reads
         store = getattr(source, "store", None)
         received = store.peers.received_bytes if store else 0
         stored = sum(len(content.result()) for content in store._own.values()) if store else 0
         done.wait()
         source.close()
-        return epoch_batches, reads[number], received, stored
+        return epoch_batches, reads[rank_number], received, stored
 
     def guarded(rank):
         try:
@@ -182,8 +188,8 @@ def test_owners_are_those_that_take_a_sample_first():
             assert list(owners)[:2] == [
                 epoch_share(entries, 5, 2, group, 2, 1, taken)[0].id for group in range(2)
             ]
-        whole = list(assign_owners(ids, groups, None).values())
-        assert whole[:8] == [0, 2, 1, 3, 0, 2, 1, 3]
+        all_owners = list(assign_owners(ids, groups, None).values())
+        assert all_owners[:8] == [0, 2, 1, 3, 0, 2, 1, 3]
 
 
 @needs("fixed", "source")

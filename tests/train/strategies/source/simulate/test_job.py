@@ -56,9 +56,9 @@ def taken(monkeypatch):
 def test_a_stopped_job_goes_on_with_the_same_draws_whatever_simulates(
     config, directory, taken, capsys
 ):
-    whole = config.parent / "beside_whole"
+    undisturbed = config.parent / "beside_whole"
     stopped = config.parent / "beside_stopped"
-    train(config, [*settings(2), *directory], whole)
+    train(config, [*settings(2), *directory], undisturbed)
     printed = capsys.readouterr().out
     expected = list(taken)
     taken.clear()
@@ -71,13 +71,13 @@ def test_a_stopped_job_goes_on_with_the_same_draws_whatever_simulates(
     assert taken == expected[29:]
     assert set(Counter(expected).values()) == {3}
     assert len(set(expected)) == 3 * 8
-    assert differences(stopped, whole) == []
+    assert differences(stopped, undisturbed) == []
     assert (
         "by 2 processes of a rank on the processor, each on one core at niceness 10, each trained "
         "on 3 times" in (" ".join(printed.split()))
     )
     assert "s of waiting for them" in " ".join(printed.split())
-    assert sum(row["simulated"] for row in rows(whole)) == 3 * 8
+    assert sum(row["simulated"] for row in rows(undisturbed)) == 3 * 8
     with Dataset(config.parent / "beside") as dataset:
         stored = manifest.present(config.parent / "beside", dataset.ids)
     listed = []
@@ -92,7 +92,7 @@ def test_a_stopped_job_goes_on_with_the_same_draws_whatever_simulates(
     assert {e.id for e in stored if e.split != "train"} == {
         e.id for e in listed if e.split != "train"
     }
-    evaluation = json.loads((whole / "evaluation.json").read_text())
+    evaluation = json.loads((undisturbed / "evaluation.json").read_text())
     assert {row["id"] for row in evaluation["samples"]} == {
         e.id for e in listed if e.split != "train"
     }
@@ -135,10 +135,10 @@ def test_a_signal_ends_the_wait_for_a_sample_with_a_checkpoint(
 def test_a_simulating_process_that_is_killed_ends_the_job(config, directory, tmp_path, monkeypatch):
     simulate = Simulator._simulate
 
-    def killing(simulator, maker, number, first):
-        if number == 5:
+    def killing(simulator, maker, draw, first):
+        if draw == 5:
             os.kill(maker.pid, signal.SIGKILL)
-        simulate(simulator, maker, number, first)
+        simulate(simulator, maker, draw, first)
 
     monkeypatch.setattr(Simulator, "_simulate", killing)
     with pytest.raises(

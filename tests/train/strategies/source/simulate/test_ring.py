@@ -47,13 +47,13 @@ def test_samples_in_any_order_stay_within_the_bytes_and_are_used_as_often_as_sta
         keys[worker::4] for worker in range(4)
     ]  # each in order, as a simulator's, and all at different speeds
 
-    def work(number):
-        for at, key in enumerate(workers[number]):
-            time.sleep(1e-4 * ((at * (number + 1)) % 7))
+    def work(worker):
+        for at, key in enumerate(workers[worker]):
+            time.sleep(1e-4 * ((at * (worker + 1)) % 7))
             fill(ring, stored, [key])
 
     with ThreadPoolExecutor(4) as pool:
-        made = [pool.submit(work, number) for number in range(4)]
+        made = [pool.submit(work, worker) for worker in range(4)]
         for epoch in range(2):
             ring.begin_epoch(epoch)
             for place in range(ORDER.uses):
@@ -153,9 +153,9 @@ def test_a_resumed_job_takes_the_rest_and_knows_what_it_still_needs(done):
 @pytest.mark.parametrize("shares", [1, 2, 5])
 def test_ranks_and_epochs_share_no_draw(shares):
     drawn = Counter(
-        number
+        draw
         for share in range(shares)
-        for number, _ in replace(BLOCKS, share=share, shares=shares).draws()
+        for draw, _ in replace(BLOCKS, share=share, shares=shares).draws()
     )
     assert set(drawn.values()) == {1}
     assert len(drawn) == 3 * (5 // shares) * shares

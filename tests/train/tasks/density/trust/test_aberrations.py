@@ -252,7 +252,7 @@ def test_small_differences_contradict_no_orientation():
 
 def test_a_live_reconstruction_says_the_same_at_the_end(scattering, model, tmp_path):
     scan = patterns(scattering, C21=4000.0)
-    whole = reconstruct(scan, model, BEAM, beam_intensity=1.0)
+    expected = reconstruct(scan, model, BEAM, beam_intensity=1.0)
     state = tmp_path / "state.npz"
     options = {"scan_shape": SCAN, "beam_intensity": 1.0, "state": state}
     stream = reconstruct_live(iter(scan), model, BEAM, **options)
@@ -261,5 +261,5 @@ def test_a_live_reconstruction_says_the_same_at_the_end(scattering, model, tmp_p
     row = next_row(state)
     *_, last = reconstruct_live(iter(scan[row:]), model, BEAM, first_row=row, **options)
     for name in ("aberrations", "orientation"):
-        assert last.result.provenance[name] == whole.provenance[name]
+        assert last.result.provenance[name] == expected.provenance[name]
     assert sum("correct the lens" in line for line in last.result.notes) == 1

@@ -115,9 +115,9 @@ def test_the_ratio_is_the_rms_error_in_standard_deviations_of_the_density(contra
 def test_places_that_are_not_known_yet_do_not_count():
     density = np.arange(12.0).reshape(3, 4)
     error = np.full((3, 4), 2.0)
-    whole = error_over_contrast(density, error)
+    known = error_over_contrast(density, error)
     beyond = np.full((2, 4), np.nan)
-    assert error_over_contrast(np.vstack([density, beyond]), np.vstack([error, beyond])) == whole
+    assert error_over_contrast(np.vstack([density, beyond]), np.vstack([error, beyond])) == known
     assert error_over_contrast(beyond, beyond) is None
     assert error_over_contrast(np.ones((3, 4)), error) is None
 
@@ -166,13 +166,13 @@ def test_a_scan_whose_error_is_as_large_as_its_contrast_is_flagged(model_with):
 def test_a_live_reconstruction_says_it_once_at_the_end(model_with):
     values = patterns((52, 36), seed=4)
     model = model_with(1e3)
-    whole = reconstruct(values, model, BEAM, beam_intensity=1.0)
-    *before, last = reconstruct_live(
+    expected = reconstruct(values, model, BEAM, beam_intensity=1.0)
+    *earlier, last = reconstruct_live(
         iter(values), model, BEAM, scan_shape=(52, 36), beam_intensity=1.0
     )
     assert sum("of the density's contrast" in line for line in last.result.notes) == 1
-    assert last.result.notes[-1] == whole.notes[-1]
-    for update in before:
+    assert last.result.notes[-1] == expected.notes[-1]
+    for update in earlier:
         assert update.result.outside
 
 

@@ -286,21 +286,22 @@ def test_a_scan_is_inside_or_outside_by_most_of_its_windows(model):
 def test_a_live_reconstruction_says_the_same_though_it_was_interrupted(model, tmp_path):
     values = scan((52, 36), seed=102)
     state = tmp_path / "state.npz"
-    whole = reconstruct(values, model, BEAM, beam_intensity=1.0)
+    expected = reconstruct(values, model, BEAM, beam_intensity=1.0)
     options = {"scan_shape": (52, 36), "beam_intensity": 1.0, "state": state}
     stream = reconstruct_live(iter(values), model, BEAM, **options)
     next(stream)
     stream.close()
     row = next_row(state)
     *_, last = reconstruct_live(iter(values[row:]), model, BEAM, first_row=row, **options)
-    assert whole.provenance["orientation"]["half_turn"] == pytest.approx(1, abs=0.05)  # of noise
-    assert last.result.provenance["orientation"] == whole.provenance["orientation"]
-    np.testing.assert_array_equal(last.result.familiarity, whole.familiarity)
-    np.testing.assert_array_equal(last.result.uncertainty, whole.uncertainty)
+    assert expected.provenance["orientation"]["half_turn"] == pytest.approx(1, abs=0.05)  # of noise
+    assert last.result.provenance["orientation"] == expected.provenance["orientation"]
+    np.testing.assert_array_equal(last.result.familiarity, expected.familiarity)
+    np.testing.assert_array_equal(last.result.uncertainty, expected.uncertainty)
     assert (
-        last.result.provenance["windows_not_familiar"] == whole.provenance["windows_not_familiar"]
+        last.result.provenance["windows_not_familiar"]
+        == expected.provenance["windows_not_familiar"]
     )
-    assert last.result.notes.count(whole.notes[-1]) == 1
+    assert last.result.notes.count(expected.notes[-1]) == 1
 
 
 def test_the_uncertainty_is_the_spread_and_a_part_of_the_predicted_error(model):

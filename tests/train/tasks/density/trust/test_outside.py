@@ -164,7 +164,7 @@ def test_imperfections_and_dose_are_beyond_what_is_drawn_in_training(samples):
     source, scale = (inputs.imperfections.given() for inputs in ranges[:2])
     assert source == {"source_size_angstrom": (BEYOND[0] * SOURCE, BEYOND[1] * SOURCE)}
     assert scale == {"pixel_scale": (BEYOND[0] * SCALE, BEYOND[1] * SCALE)}
-    assert ranges[2].dose_electrons_per_pattern == tuple(part * DOSE[0] for part in LEAST_DOSE)
+    assert ranges[2].dose_electrons_per_pattern == tuple(factor * DOSE[0] for factor in LEAST_DOSE)
     with Dataset(directory) as dataset:
         for plan in planned:
             windows = list(outside_windows(dataset, [plan]))

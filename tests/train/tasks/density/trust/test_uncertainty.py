@@ -96,7 +96,7 @@ def test_two_factors_cover_one_and_two_sigma_of_errors_with_heavy_tails() -> Non
         row for row in dev if row.facts["kind"] == "crystal"
     ]  # of one Laplace distribution: the factors are known
     crystals = calibrate_uncertainty(same, [], learnt, "8 symmetries", 8)
-    one, two = (-np.log(1 - part) for part in (ONE_SIGMA, TWO_SIGMA))
+    one, two = (-np.log(1 - share) for share in (ONE_SIGMA, TWO_SIGMA))
     assert crystals["uncertainty_factor"] == pytest.approx(2.5 * one, rel=0.02)
     assert crystals["two_sigma_factor"] == pytest.approx(two / one, rel=0.02)
     assert two / one > stats.norm.ppf((1 + TWO_SIGMA) / 2)  # beyond the two of a Gaussian
