@@ -62,7 +62,7 @@ def _phases(job):
     """Commands of each rank, in the order of phases; "*" for what differs between runs."""
     lines = Path(job["LOG"]).read_text().splitlines()
     lines = [re.sub(r"(preflight)-\w+", r"\1-*", line) for line in lines]
-    return [sorted(lines[first : first + 4]) for first in range(0, len(lines), 4)]
+    return [sorted(lines[start : start + 4]) for start in range(0, len(lines), 4)]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

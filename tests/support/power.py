@@ -76,12 +76,12 @@ class Disk:
                     if certain or rng.random() < likely:
                         put(content, offset, None)
                     continue
-                first = offset
-                while first < offset + len(data):
-                    last = min((first // SECTOR + 1) * SECTOR, offset + len(data))
+                start = offset
+                while start < offset + len(data):
+                    end = min((start // SECTOR + 1) * SECTOR, offset + len(data))
                     if certain or rng.random() < likely:
-                        put(content, first, data[first - offset : last - offset])
-                    first = last
+                        put(content, start, data[start - offset : end - offset])
+                    start = end
         names = dict(self.names)
         rename(names, [move for move in self.renames if rng.random() < likely])
         return {name: bytes(contents.get(inode, b"")) for name, inode in names.items()}

@@ -236,13 +236,13 @@ def main(out: Path, numbers: list[int], cases: list[str]) -> None:
     rank = engine().rank()
     groups = engine().size() // ways
     all_to_all = engine().all_to_all
-    first = cases[0]
+    first_case = cases[0]
     sent: list[int] = []
     names: list[str] = []
     results: dict[str, Any] = {"digests": {}, "rows": {}, "float64": {}}
     engine().all_to_all = metered(sent, rank % ways, names)  # type: ignore[method-assign]
     for name in cases:
-        case = first if name == RESTART else name
+        case = first_case if name == RESTART else name
         shape = NETWORKS.get(name, NETWORK)["input_shape"]
         axis = "z" if len(shape) == 4 else "y"
         if case in CASES:
@@ -257,11 +257,11 @@ def main(out: Path, numbers: list[int], cases: list[str]) -> None:
             results["float64"][name] = in_float64(name, split)
             continue
         arrays, results["rows"][name], parts = train(
-            case, ways, groups, split, out / "checkpoints" if case == first else None
+            case, ways, groups, split, out / "checkpoints" if case == first_case else None
         )
         moments = [variable.numpy() for variable in parts.optimizer.variables]
         results["digests"][name] = digest([*arrays.values(), *moments])
-        if name == first:
+        if name == first_case:
             engine().all_to_all = all_to_all  # type: ignore[method-assign]
             assert split is not None
             network, training = configured(name, ways, 1)

@@ -150,8 +150,8 @@ def losses_of_classes() -> Arrays:
     logits = rng().normal(size=(3, 4, 5, 6))
     labels = rng().integers(0, 6, (3, 4, 5))
     weighted = []
-    for first in (False, True):
-        weighted.append(weighted_cross_entropy(tuple(range(1, 7)), first).compute)
+    for is_channels_first in (False, True):
+        weighted.append(weighted_cross_entropy(tuple(range(1, 7)), is_channels_first).compute)
     estimated = estimate_loss(Loss(likelihood="laplace")).compute
     return {
         "patterns": cross_entropy(ops.cast(logits[0, 0], "float16"), labels[0, 0])[0],
@@ -187,8 +187,8 @@ def networks() -> Arrays:
     """An FC-DenseNet whose stacks are recomputed, in both orders of axes."""
     arrays = {}
     draw = rng()
-    for first, shape in ((False, (2, 16, 24, 6)), (True, (2, 6, 16, 24))):
-        order = "channels_first" if first else "channels_last"
+    for is_channels_first, shape in ((False, (2, 16, 24, 6)), (True, (2, 6, 16, 24))):
+        order = "channels_first" if is_channels_first else "channels_last"
         small = {
             "input_shape": (6, 16, 24),
             "layers": (1, 2, 1),

@@ -153,15 +153,15 @@ def test_what_was_learnt_before_is_not_held_out(undisturbed, config, tmp_path, c
     )
     train(second, [f"training.start_from={undisturbed}", "training.epochs=1"], folder / "run")
     printed = capsys.readouterr().out
-    first = origin_of(header_of(undisturbed)).learnt
+    learnt = origin_of(header_of(undisturbed)).learnt
     both = origin_of(header_of(folder / "run")).learnt
-    assert first.names <= both.names
+    assert learnt.names <= both.names
     assert both.complete
     evaluation = json.loads((folder / "run/evaluation.json").read_text())
     facts = evaluation["run"]["held_out"]
     assert facts["learnt_known"]
     assert facts["left_out"]
-    assert set(facts["left_out"]) <= first.names
+    assert set(facts["left_out"]) <= learnt.names
     assert not held_out_of(evaluation) & both.formulas
     names = ", ".join(facts["left_out"])
     assert f"learnt in a training before, and left out of the evaluation: {names}" in printed

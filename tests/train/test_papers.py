@@ -77,9 +77,9 @@ def test_what_packed_weights_of_residual_blocks_save_at_a_link_is_said_of_a_run(
     train(tiny.write_config(tmp_path, **sections), [], run)
     rows = [json.loads(line) for line in (run / "transfer.jsonl").read_text().splitlines()]
     bits = rows[-1]["bits"]
-    first = rows[0]["bits"]
-    assert max(first.values()) < 32  # and so packed
-    for name, bits_of_layer in first.items():
+    first_bits = rows[0]["bits"]
+    assert max(first_bits.values()) < 32  # and so packed
+    for name, bits_of_layer in first_bits.items():
         assert bits[name] > bits_of_layer
     block = []
     for name, bits_of_layer in bits.items():

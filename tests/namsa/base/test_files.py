@@ -146,12 +146,12 @@ def test_a_file_that_is_written_in_place_is_no_link(tmp_path, plant, write):
     assert not (tmp_path / "absent").exists()
 
 
-@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL])
+@pytest.mark.parametrize("error_number", [errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL])
 def test_file_systems_without_hard_links_flushed_folders_and_locks_will_do(
-    tmp_path, monkeypatch, number
+    tmp_path, monkeypatch, error_number
 ):
     def refuse(*_):
-        raise OSError(number, os.strerror(number))
+        raise OSError(error_number, os.strerror(error_number))
 
     real = os.fsync
     monkeypatch.setattr(Path, "hardlink_to", refuse)

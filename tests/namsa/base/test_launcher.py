@@ -91,7 +91,7 @@ def test_local_rank_and_size(environment, expected):
 
 
 @pytest.mark.parametrize(
-    ("affinity", "cores", "rank", "ranks", "own"),
+    ("affinity", "cores", "rank", "ranks", "share"),
     [
         *((set(range(16)), 16, rank, 4, set(range(4 * rank, 4 * rank + 4))) for rank in range(4)),
         (set(range(7)), 7, 2, 3, {4, 5}),
@@ -101,8 +101,10 @@ def test_local_rank_and_size(environment, expected):
         ({0, 1}, 2, 5, 6, {0, 1}),  # more ranks than cores
     ],
 )
-def test_unbound_ranks_divide_the_node_into_equal_runs_of_cores(affinity, cores, rank, ranks, own):
-    assert share_of_cores(affinity, cores, rank, ranks) == own
+def test_unbound_ranks_divide_the_node_into_equal_runs_of_cores(
+    affinity, cores, rank, ranks, share
+):
+    assert share_of_cores(affinity, cores, rank, ranks) == share
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,9 @@ def holder(paths):
     process.join()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_lock_of_a_process_that_died_is_free(paths, holder, number):
-    os.kill(holder.pid, number)
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_lock_of_a_process_that_died_is_free(paths, holder, signal_number):
+    os.kill(holder.pid, signal_number)
     holder.join()
     assert paths[0].exists()
     with exclusive(*paths, "", wait_s=0):

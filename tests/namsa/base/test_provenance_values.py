@@ -53,7 +53,7 @@ def test_a_wrong_value_is_named(key, wrong):
 
 
 @pytest.mark.parametrize(
-    "own",
+    "changes",
     [
         {"semiangle_mrad": -1}, {"grid_shape": [0, 8]}, {"extent_angstrom": [-1.0, 1.0]},
         {"scan_shape": [2.0, 3]},
@@ -63,9 +63,9 @@ def test_a_wrong_value_is_named(key, wrong):
         {"source": "x" * 20_000},
     ],
 )  # fmt: skip
-def test_absurd_values_are_refused(own):
+def test_absurd_values_are_refused(changes):
     with pytest.raises(InputError, match="^the provenance of sample Cu-1 ") as error:
-        check(GOOD | own)
+        check(GOOD | changes)
     assert len(str(error.value)) < 300
 
 

@@ -195,11 +195,11 @@ def test_anisotropic_displacements_of_a_file_give_its_debye_waller_factors(tmp_p
     assert np.isnan(tensors[atoms.symbols == "O"]).all()
     silicon = np.flatnonzero(atoms.symbols == "Si")
     places = atoms.get_scaled_positions()[silicon]
-    first = silicon[np.argmin(np.abs(places - (0.3, 0.1, 0.25)).max(axis=1))]
+    atom_index = silicon[np.argmin(np.abs(places - (0.3, 0.1, 0.25)).max(axis=1))]
     reciprocal = np.linalg.inv(atoms.cell.array).T
     for h in ([1, 0, 0], [0, 1, 0], [0, 0, 1], [1, -2, 3], [2, 1, -1]):
         exponent = np.einsum("i,j,ij,i,j", h, h, U, lengths, lengths)
-        assert h @ reciprocal @ tensors[first] @ (h @ reciprocal) == pytest.approx(
+        assert h @ reciprocal @ tensors[atom_index] @ (h @ reciprocal) == pytest.approx(
             exponent, rel=1e-3
         )
     # The three-fold axis turns the tensor by 120° from one image to the next.
@@ -207,11 +207,11 @@ def test_anisotropic_displacements_of_a_file_give_its_debye_waller_factors(tmp_p
     for a in np.radians([0, 120, 240]):
         turns.append(np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]]))
     for index in silicon:
-        centre = atoms.positions[first]
+        centre = atoms.positions[atom_index]
         moved = [turn @ centre for turn in turns]
         offsets = [np.linalg.solve(atoms.cell.array.T, m - atoms.positions[index]) for m in moved]
         turn = turns[int(np.argmin([np.abs(o - np.round(o)).max() for o in offsets]))]
-        np.testing.assert_allclose(tensors[index], turn @ tensors[first] @ turn.T, atol=1e-6)
+        np.testing.assert_allclose(tensors[index], turn @ tensors[atom_index] @ turn.T, atol=1e-6)
 
 
 def test_a_tensor_that_is_no_mean_square_counts_as_not_given(tmp_path):

@@ -238,23 +238,23 @@ XYZ = '{count}\nLattice="4 0 0 0 4 0 0 0 4" Properties=species:S:1:pos:R:{column
 
 
 @pytest.mark.parametrize(
-    "number", ["+999999999", "999_999_999", "9999999999", "９９９９９９９９", "-5"]
+    "numeral", ["+999999999", "999_999_999", "9999999999", "９９９９９９９９", "-5"]
 )
-def test_numbers_that_would_be_counted_to_are_refused_at_once(tmp_path, number):
+def test_numbers_that_would_be_counted_to_are_refused_at_once(tmp_path, numeral):
     frame = XYZ.format(count=1, columns=3)
     bounds = "ITEM: BOX BOUNDS pp pp pp\n0 4\n0 4\n0 4\nITEM: ATOMS element x y z\nAu 0 0 0\n"
-    dump = f"ITEM: TIMESTEP\n0\nITEM: NUMBER OF ATOMS\n{number}\n{bounds}"
+    dump = f"ITEM: TIMESTEP\n0\nITEM: NUMBER OF ATOMS\n{numeral}\n{bounds}"
     texts = {
-        "count.xyz": XYZ.format(count=number, columns=3),
-        "columns.xyz": XYZ.format(count=1, columns=number),
-        "quoted.xyz": XYZ.format(count=1, columns=number)
+        "count.xyz": XYZ.format(count=numeral, columns=3),
+        "columns.xyz": XYZ.format(count=1, columns=numeral),
+        "quoted.xyz": XYZ.format(count=1, columns=numeral)
         .replace("species", '"species')
         .replace("\nAu", '"\nAu'),
-        "second.xyz": frame + XYZ.format(count=number, columns=3),
-        "POSCAR": POSCAR.replace("1 1 3", f"1 1 {number}"),
-        "x.gen": f"{number} F\nAu\n1 1 0 0 0\n",
-        "x.cube": f"one\ntwo\n{number} 0 0 0\n1 1 0 0\n1 0 1 0\n1 0 0 1\n79 0 0 0 0\n",
-        "x.xsf": f"CRYSTAL\nPRIMVEC\n4 0 0\n0 4 0\n0 0 4\nPRIMCOORD\n{number} 1\n79 0 0 0\n",
+        "second.xyz": frame + XYZ.format(count=numeral, columns=3),
+        "POSCAR": POSCAR.replace("1 1 3", f"1 1 {numeral}"),
+        "x.gen": f"{numeral} F\nAu\n1 1 0 0 0\n",
+        "x.cube": f"one\ntwo\n{numeral} 0 0 0\n1 1 0 0\n1 0 1 0\n1 0 0 1\n79 0 0 0 0\n",
+        "x.xsf": f"CRYSTAL\nPRIMVEC\n4 0 0\n0 4 0\n0 0 4\nPRIMCOORD\n{numeral} 1\n79 0 0 0\n",
         "x.dump": dump,
     }
     for name, text in texts.items():

@@ -10,7 +10,7 @@ from namsa.dataset import listing
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def stored_dataset(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
@@ -19,8 +19,8 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture
-def d(whole, tmp_path, monkeypatch):
+def d(stored_dataset, tmp_path, monkeypatch):
     """A copy of the dataset, as d in the working directory."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    return Path(shutil.copytree(whole, "d"))
+    return Path(shutil.copytree(stored_dataset, "d"))

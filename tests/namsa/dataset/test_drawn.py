@@ -257,25 +257,25 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, None])
-def test_a_process_ends_when_its_parent_does(tmp_path, number):
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, None])
+def test_a_process_ends_when_its_parent_does(tmp_path, signal_number):
     script = tmp_path / "parent.py"
     paths = [str(ROOT / "tests/support"), str(ROOT / "tests/namsa/dataset"), str(ROOT)]
-    script.write_text(PARENT.format(paths=paths, fails=number is None))
+    script.write_text(PARENT.format(paths=paths, fails=signal_number is None))
     with subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, text=True
     ) as parent:
         pid, made = json.loads(parent.stdout.readline())
         child = psutil.Process(pid)
         assert made == 2
-        assert not number or child.nice() == psutil.Process().nice() + 3
-        if number:
+        assert not signal_number or child.nice() == psutil.Process().nice() + 3
+        if signal_number:
             child.send_signal(
                 signal.SIGTERM
             )  # as a batch system sends it to all processes: its parent decides
             time.sleep(0.1)
             assert child.is_running()
-            parent.send_signal(number)
+            parent.send_signal(signal_number)
     child.wait(20)
 
 

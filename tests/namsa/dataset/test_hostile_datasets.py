@@ -34,17 +34,17 @@ def replace_first(directory, change, sample_id=None):
     it had.
     """
     path = shard_path(directory, 0)
-    first = manifest.read(directory)[0].id
+    first_id = manifest.read(directory)[0].id
     with Shard(path) as shard:
         stored = {name: shard.read_bytes(name) for name in shard.ids}
     path.unlink()
     with ShardWriter(path) as writer:
         for name, other in stored.items():
             writer.put(
-                sample_id if sample_id and name == first else name,
-                fake_samples.signed(other, change) if name == first else other,
+                sample_id if sample_id and name == first_id else name,
+                fake_samples.signed(other, change) if name == first_id else other,
             )
-    return first
+    return first_id
 
 
 # ---- Ids

@@ -61,14 +61,14 @@ def test_items_are_the_stored_numbers_of_the_split_in_the_order_of_the_manifest(
 def test_a_copy_has_the_samples_of_the_first(folder):
     with namsa.IndexedSamples(folder, "test") as samples:
         stored = pickle.dumps(samples)
-        first = samples[0]
+        item = samples[0]
         ids = [entry.id for entry in samples.entries]
         with pickle.loads(stored) as copy:  # in the same process: it shares the files
-            assert same(copy[0], first)
-        assert same(samples[0], first)
+            assert same(copy[0], item)
+        assert same(samples[0], item)
     with pickle.loads(stored) as copy:
         assert [entry.id for entry in copy.entries] == ids
-        assert same(copy[0], first)
+        assert same(copy[0], item)
 
 
 def test_both_splits_are_open_at_once_and_the_last_one_closes_the_files(folder):
@@ -147,14 +147,14 @@ def test_items_that_are_read_again_are_the_same_and_their_own(folder, check):
         namsa.IndexedSamples(folder, check=check) as samples,
         pytest.MonkeyPatch.context() as patch,
     ):
-        first = samples[2]
+        item = samples[2]
         patch.setattr(
             namsa.dataset.records, "decode", lambda *_: pytest.fail("it is decoded again")
         )
         again = samples[2]
-        assert same(first, again)
+        assert same(item, again)
         again["cbed"][...] = 0
-        assert same(samples[2], first)
+        assert same(samples[2], item)
 
 
 @pytest.mark.parametrize(

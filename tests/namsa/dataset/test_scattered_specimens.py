@@ -66,7 +66,7 @@ def produce(directory, rank=0, size=1, *, config=None, limit=None, **options):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def stored_dataset(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
@@ -75,8 +75,8 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_samples_have_the_same_bits_in_a_resumed_run_and_on_two_ranks(tmp_path, whole):
-    expected = contents(whole)
+def test_samples_have_the_same_bits_in_a_resumed_run_and_on_two_ranks(tmp_path, stored_dataset):
+    expected = contents(stored_dataset)
     assert produce(tmp_path / "resumed", limit=4)["remaining"] == 8
     assert contents(tmp_path / "resumed").items() < expected.items()
     assert produce(tmp_path / "resumed")["present"] == 4
@@ -92,14 +92,14 @@ def test_a_specimen_is_of_one_rank_and_its_samples_differ_in_all_but_itself():
     assert sorted(len(group) for group in groups) == [3, 3, 3, 3]
     tilts = set()
     for group in groups:
-        first = group[0]
-        tilts.add(str(first.varied["specimen_tilt_mrad"]))
+        first_entry = group[0]
+        tilts.add(str(first_entry.varied["specimen_tilt_mrad"]))
         for entry in group:
-            assert entry.specimen == first.specimen
-            assert entry.split == first.split
+            assert entry.specimen == first_entry.specimen
+            assert entry.split == first_entry.split
             assert 4 <= entry.thickness_angstrom <= 16
             for name in ("specimen_tilt_mrad", "rms_displacement_angstrom"):
-                assert str(entry.varied[name]) == str(first.varied[name])
+                assert str(entry.varied[name]) == str(first_entry.varied[name])
         for name in ("defocus_angstrom", "beam_tilt_mrad", "source_size_angstrom"):
             assert len({str(entry.varied[name]) for entry in group}) == 3
         assert len({entry.thickness_angstrom for entry in group}) == 3
@@ -119,7 +119,7 @@ def test_a_specimen_is_of_one_rank_and_its_samples_differ_in_all_but_itself():
     assert sorted(entry.id for entry in shared) == sorted(entry.id for entry in entries)
 
 
-def test_a_sample_is_that_of_its_atoms_alone(whole):
+def test_a_sample_is_that_of_its_atoms_alone(stored_dataset):
     """Without thermal displacements, which the specimen draws for all its atoms."""
     no_phonons = {}
     for name, value in VARIATION.items():
@@ -187,15 +187,15 @@ def test_what_fails_for_the_specimen_fails_its_samples_and_one_sample_only_itsel
     tmp_path, monkeypatch
 ):
     prepare = simulate_entry.prepare_samples
-    first = by_specimen(build_entries(settings(), MATERIALS))
+    specimens = by_specimen(build_entries(settings(), MATERIALS))
 
     def failing(config, material, entries):
-        if entries[0].specimen == first[0][0].specimen:
+        if entries[0].specimen == specimens[0][0].specimen:
             raise InputError("no such tilt")
         simulate = prepare(config, material, entries)
 
         def fail_for_one(entry):
-            if entry.id == first[1][1].id:
+            if entry.id == specimens[1][1].id:
                 raise InputError("too tilted")
             return simulate(entry)
 
@@ -204,7 +204,7 @@ def test_what_fails_for_the_specimen_fails_its_samples_and_one_sample_only_itsel
     summary = produce(tmp_path, prepare=failing)
     assert (summary["written"], summary["failed"], summary["remaining"]) == (8, 4, 0)
     failures = read_failures(tmp_path, settings().samples_hash())
-    assert set(failures) == {entry.id for entry in first[0]} | {first[1][1].id}
+    assert set(failures) == {entry.id for entry in specimens[0]} | {specimens[1][1].id}
 
 
 @pytest.mark.parametrize(

@@ -65,11 +65,11 @@ def test_atoms_attract_electrons():
     sigma = optics.interaction_constant(ENERGY)
     waves = optics.probes(lens, GRID, np.array([[5.2, 7.7]]))
     slices = specimen.build(atoms, GRID, 2.0, sigma, "lobato", np.complex128, np).slices
-    first = potential.Slices.equally_thick(
+    three_slices = potential.Slices.equally_thick(
         slices.transmissions, slices.order[:3], slices.thicknesses_angstrom[0]
     )
     fresnel = multislice.propagator(GRID, WAVELENGTH, slices.thicknesses_angstrom[0])
-    assert peak(multislice.exit_waves(waves.copy(), first, fresnel)) > 1.3 * peak(waves)
+    assert peak(multislice.exit_waves(waves.copy(), three_slices, fresnel)) > 1.3 * peak(waves)
 
 
 def test_only_the_band_limit_loses_electrons():

@@ -99,9 +99,9 @@ def test_an_amount_within_its_error_changes_nothing(silver):
     assert "no clear difference" in equal.line()
 
 
-@pytest.mark.parametrize("first", [0, 3])
-def test_columns_at_the_edge_of_a_cell_count_once(silver, first):
-    density, rings = (image[first:, first:] for image in silver)
+@pytest.mark.parametrize("first_pixel", [0, 3])
+def test_columns_at_the_edge_of_a_cell_count_once(silver, first_pixel):
+    density, rings = (image[first_pixel:, first_pixel:] for image in silver)
     (cell,) = find_cells(density, rings, PIXELS, MEASUREMENT, Known({47: 1.0}))
     assert cell.density == pytest.approx(LAYERS * 47 * 4 / EDGE**2, rel=0.02)
     periods = np.divide(cell.extent, EDGE / 2)

@@ -70,11 +70,11 @@ def error(density: np.ndarray, truth: np.ndarray) -> float:
     return float(np.sqrt(np.mean((density[inner] - truth[inner]) ** 2)) / truth[inner].std())
 
 
-@pytest.mark.parametrize("first", [0.0, 1.5], ids=["axis in a pixel", "axis between pixels"])
-def test_the_slope_is_that_of_the_misfit(monkeypatch, first):
+@pytest.mark.parametrize("shift", [0.0, 1.5], ids=["axis in a pixel", "axis between pixels"])
+def test_the_slope_is_that_of_the_misfit(monkeypatch, shift):
     rng = np.random.default_rng(0)
     scan = (4, 5)
-    pixels = PixelGrid(PIXELS.step, (PIXELS.origin[0] + first, PIXELS.origin[1] + first))
+    pixels = PixelGrid(PIXELS.step, (PIXELS.origin[0] + shift, PIXELS.origin[1] + shift))
     model = scan_model(
         BeamSettings(200e3, 20.0, {"C30": 1e4}, aperture_edge="amplitude"),
         pixels,

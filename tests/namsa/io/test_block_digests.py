@@ -72,12 +72,12 @@ def test_single_flips_are_noticed_or_change_no_number(tmp_path, monkeypatch, opt
 def test_what_makes_a_block_raw_is_that_hdf5_interprets_none_of_it(tmp_path):
     path = write(tmp_path / "a.h5")
     with h5py.File(path) as file:
-        ((first, length),) = seal.data_spans(file)
+        ((first_byte, length),) = seal.data_spans(file)
     with BlockDigests.of(path) as digests:
         raw = np.flatnonzero(digests._is_raw) * BLOCK_BYTES
     assert len(raw) == length // BLOCK_BYTES - 1
-    assert (raw >= first).all()
-    assert (raw + BLOCK_BYTES <= first + length).all()
+    assert (raw >= first_byte).all()
+    assert (raw + BLOCK_BYTES <= first_byte + length).all()
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip", "chunks": (1, 8, 32, 32)}])
@@ -112,8 +112,8 @@ def test_images_have_digests_too(tmp_path):
     grid = PixelGrid((0.5, 0.4), (0.0, 0.0))
     hdf5.write_images(path, "reconstruction", {"density": (image, "e/Å²")}, grid, {"of": "a test"})
     with h5py.File(path) as file:
-        first = file["reconstruction/density/data"].id.get_offset()
-    flipped(path, first + image.nbytes // 2)
+        first_byte = file["reconstruction/density/data"].id.get_offset()
+    flipped(path, first_byte + image.nbytes // 2)
     with (
         open_hdf5(path) as file,
         pytest.raises(InputError, match="are not those that namsa wrote: copy the file again"),

@@ -265,9 +265,13 @@ def test_a_file_of_ones_own_is_opened_in_place_and_by_hdf5_as_ever(sealed, monke
 
 def test_any_change_of_what_hdf5_interprets_breaks_the_seal(sealed):
     intact = sealed.read_bytes()
-    ((first, length),) = seal.data_spans(h5py.File(sealed))
+    ((first_byte, length),) = seal.data_spans(h5py.File(sealed))
     assert length == IMAGE.nbytes
-    outside = [*range(0, first, 97), *range(first + length, len(intact), 97), len(intact) - 1]
+    outside = [
+        *range(0, first_byte, 97),
+        *range(first_byte + length, len(intact), 97),
+        len(intact) - 1,
+    ]
     for place in outside:
         sealed.write_bytes(intact[:place] + bytes([intact[place] ^ 1]) + intact[place + 1 :])
         assert not seal.is_sealed(sealed), place

@@ -51,16 +51,16 @@ def heated(n=4, seed=5):
 
 
 @pytest.mark.parametrize("table", ["lobato", "kirkland"])
-@pytest.mark.parametrize("number", [8, 38, 79])
-def test_what_lies_beyond_a_height_is_the_integral_over_kz(number, table):
+@pytest.mark.parametrize("atomic_number", [8, 38, 79])
+def test_what_lies_beyond_a_height_is_the_integral_over_kz(atomic_number, table):
     """f/2 − ∫ f(√(k² + kz²)) sin(2πkz z)/(πkz) dkz over kz > 0, by the trapezoidal rule."""
     kz = np.linspace(0, 100, 500_001)
     for k in (0.0, 0.4, 2.0):
-        atom_factor = form_factors.electron(number, k**2, table)
-        f = form_factors.electron(number, k**2 + kz**2, table)
+        atom_factor = form_factors.electron(atomic_number, k**2, table)
+        f = form_factors.electron(atomic_number, k**2 + kz**2, table)
         for z in (0.0, 0.3, 1.5):
             integral = np.trapezoid(f * 2 * z * np.sinc(2 * kz * z), kz)
-            assert form_factors.electron_beyond(number, k**2, z, table) == pytest.approx(
+            assert form_factors.electron_beyond(atomic_number, k**2, z, table) == pytest.approx(
                 atom_factor / 2 - integral, abs=2e-5 * atom_factor
             )
 
@@ -142,8 +142,8 @@ def test_heated_slices_equal_the_direct_sum(dtype, shape, table):
 
 @pytest.mark.parametrize("table", ["lobato", "kirkland"])
 @pytest.mark.parametrize("extent", [(9.0, 10.5), (1.5, 1.0)])
-@pytest.mark.parametrize("number", [1, 8, 38, 79])
-def test_few_heights_stand_for_all(number, extent, table):
+@pytest.mark.parametrize("atomic_number", [1, 8, 38, 79])
+def test_few_heights_stand_for_all(atomic_number, extent, table):
     """The expansion against the closed form, at heights that it was not made from and every k of
     coarse and fine grids, as a share of the whole atom; nothing is left at the frequencies that it
     leaves out.
@@ -151,12 +151,12 @@ def test_few_heights_stand_for_all(number, extent, table):
     grid = Grid((60, 84), extent)
     ky, kx = potential.quadrant_frequencies(grid)
     squared_k = ky**2 + kx**2
-    atom_factor = form_factors.electron(number, squared_k, table)
-    for shell in finite.shells(number, grid, table, np.float64, np):
+    atom_factor = form_factors.electron(atomic_number, squared_k, table)
+    for shell in finite.shells(atomic_number, grid, table, np.float64, np):
         ny, nx = shell.parts.shape[1:]
         assert len(shell.parts) <= 12
         for z in np.random.default_rng(1).uniform(shell.nearest, shell.farthest, 20):
-            error = form_factors.electron_beyond(number, squared_k, z, table)
+            error = form_factors.electron_beyond(atomic_number, squared_k, z, table)
             error[:ny, :nx] -= np.tensordot(shell.weights(z), shell.parts, axes=1)
             assert np.abs(error / atom_factor).max() < 10 * finite.TOLERANCE
 

@@ -260,9 +260,9 @@ def test_strips_are_the_rows_of_the_whole_product(step, height):
     read = []
 
     def bands():
-        for first in range(0, 31, height):
-            read.append(min(31, first + height))
-            yield rows[first : first + height]
+        for start in range(0, 31, height):
+            read.append(min(31, start + height))
+            yield rows[start : start + height]
 
     for window, strip in zip(windows, tiles.strips(bands(), resampling, windows), strict=True):
         np.testing.assert_allclose(strip, product[window], rtol=1e-6)

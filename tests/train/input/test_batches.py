@@ -303,14 +303,14 @@ def test_a_tensor_is_the_arrays_memory_and_keeps_it():
 
 def test_memory_goes_round_once_its_tensor_is_gone():
     buffers = Buffers()
-    first = buffers.empty((7, 11), np.float32)
+    buffer = buffers.empty((7, 11), np.float32)
     other = buffers.empty((7, 11), np.float32)
-    address = first.ctypes.data
+    address = buffer.ctypes.data
     taken = other.ctypes.data
     assert address != taken
     assert address % 64 == taken % 64 == 0
-    tensor = host_tensor(first)
-    del first
+    tensor = host_tensor(buffer)
+    del buffer
     assert buffers.empty((7, 11), np.float32).ctypes.data != address
     del tensor
     gc.collect()

@@ -33,14 +33,14 @@ def test_counts_have_the_mean_and_the_variance_of_poissons(mean):
 def test_every_sample_and_epoch_has_its_own_noise_and_keeps_it_and_zero_stays_zero(count):
     patterns = 4 * uneven(1e-3, (3, 1024, 700))  # more than one part
     patterns[2, -1] = 0
-    first = count(patterns, 4.0, 1e3, 3, 1)
-    assert not first[2, -1].any()
-    np.testing.assert_array_equal(first, count(patterns, 4.0, 1e3, 3, 1))
+    counts = count(patterns, 4.0, 1e3, 3, 1)
+    assert not counts[2, -1].any()
+    np.testing.assert_array_equal(counts, count(patterns, 4.0, 1e3, 3, 1))
     others = [count(patterns, 4.0, 1e3, seed, epoch) for seed, epoch in ((3, 2), (4, 1))]
-    for other in [*others, np.roll(first, -(2**20))]:  # one part on
-        assert np.mean(first != other) > 0.3
+    for other in [*others, np.roll(counts, -(2**20))]:  # one part on
+        assert np.mean(counts != other) > 0.3
         assert (
-            abs(np.corrcoef((first - patterns / 4).ravel(), (other - patterns / 4).ravel())[0, 1])
+            abs(np.corrcoef((counts - patterns / 4).ravel(), (other - patterns / 4).ravel())[0, 1])
             < 0.02
         )
 

@@ -136,7 +136,7 @@ def test_a_batch_holds_its_samples_in_the_order_of_the_layout(
     )
     x, y = normalise_graph(batch, Normalisation.of(inputs, data_format, "float32"))
     assert x.dtype == y.dtype == np.float32
-    first = data_format == "channels_first"
+    is_channels_first = data_format == "channels_first"
     for index, record in enumerate(stored_records):
         expected = np.float32(gain) * (
             record.patterns().reshape(*SCAN, *DETECTOR) * PIXELS
@@ -149,7 +149,7 @@ def test_a_batch_holds_its_samples_in_the_order_of_the_layout(
             else:
                 expected = expected.reshape(*SCAN, PIXELS)
             expected = np.moveaxis(expected, 0, -1) if layout == "detector" else expected
-        values = np.moveaxis(x[index], 0, -1) if first else x[index].numpy()
+        values = np.moveaxis(x[index], 0, -1) if is_channels_first else x[index].numpy()
         np.testing.assert_allclose(values[..., : expected.shape[-1]], expected, rtol=1e-6)
         assert values.shape[-1] == expected.shape[-1] + 2 * coordinates
         # TensorFlow multiplies by a constant's inverse.

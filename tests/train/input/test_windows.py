@@ -79,8 +79,8 @@ def test_windows_are_drawn_anew_each_epoch_with_their_density():
     for epoch in range(60):
         ((x, y),) = batches(data, entries, job(), epoch)
         assert (tuple(x.shape), tuple(y.shape)) == ((1, *WINDOW, 35), (1, *WINDOW, 1))
-        first = int(y[0, 0, 0, 0]) - 1
-        corner = divmod(first, SCAN[1])
+        first_position = int(y[0, 0, 0, 0]) - 1
+        corner = divmod(first_position, SCAN[1])
         expected = numbered().density[corner[0] : corner[0] + 4, corner[1] : corner[1] + 8]
         np.testing.assert_array_equal(y[0, ..., 0], expected)
         np.testing.assert_allclose(tf.reduce_sum(x[0], -1) / 35, expected / 200, rtol=1e-5)

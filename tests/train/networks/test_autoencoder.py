@@ -98,10 +98,10 @@ def test_training_lowers_the_loss_and_orders_the_latent_space(model):
         optimizer.apply(gradients, network.trainable_variables)
         return root
 
-    first = float(step())
+    first_loss = float(step())
     for _ in range(150):
-        last = float(step())
-    assert last < 0.5 * first
+        last_loss = float(step())
+    assert last_loss < 0.5 * first_loss
     decoded = np.asarray(network(rows)[0])
     distances = np.square(decoded[:, None] - rows[None]).sum((2, 3, 4))
     assert list(distances.argmin(axis=1)) == list(range(6))

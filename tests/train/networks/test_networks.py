@@ -114,12 +114,16 @@ def test_the_seed_fixes_the_weights_and_names_tell_them_apart(kind):
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_orders_of_axes_agree(kind):
-    last, first = (config(kind, data_format=f"channels_{where}") for where in ("last", "first"))
-    expected = build(last, seed=3)
-    x = inputs(last)
-    model = build(first, seed=3)
-    assert {layer.name for layer in count(first).layers} == {layer.name for layer in model.layers}
-    for layer in count(first).layers:
+    channels_last, channels_first = (
+        config(kind, data_format=f"channels_{where}") for where in ("last", "first")
+    )
+    expected = build(channels_last, seed=3)
+    x = inputs(channels_last)
+    model = build(channels_first, seed=3)
+    assert {layer.name for layer in count(channels_first).layers} == {
+        layer.name for layer in model.layers
+    }
+    for layer in count(channels_first).layers:
         assert model.get_layer(layer.name).output.shape[1:] == layer.output_shape, layer.name
     for mine, theirs in zip(
         outputs(model, np.moveaxis(x, -1, 1)), outputs(expected, x), strict=True

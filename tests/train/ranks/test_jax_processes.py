@@ -38,8 +38,8 @@ def test_a_slurm_list_begins_with_the_host_of_process_0():
         "node[003-010]": "node003",
         "rack2-node[12-13]-ib": "rack2-node12-ib",
     }
-    for node_list, first in hosts.items():
-        assert coordinator.first_slurm_host(node_list) == first
+    for node_list, first_host in hosts.items():
+        assert coordinator.first_slurm_host(node_list) == first_host
 
 
 SLURM = {"SLURM_PROCID": "3", "SLURM_JOB_ID": "71", "SLURM_STEP_ID": "0", "SLURM_LOCALID": "1"}

@@ -194,27 +194,27 @@ def test_a_signal_reaches_the_job_once_and_ends_the_supervisor(tmp_path, launche
 
 
 @pytest.fixture(params=STOPPING)
-def number(request):
+def stop_signal(request):
     """A signal with its default action: one that is ignored, as SIGHUP under nohup, stays so."""
     handler = signal.signal(request.param, signal.SIG_DFL)
     yield request.param
     signal.signal(request.param, handler)
 
 
-def test_a_signal_interrupts_unless_it_is_deferred(number):
-    handler = signal.getsignal(number)
+def test_a_signal_interrupts_unless_it_is_deferred(stop_signal):
+    handler = signal.getsignal(stop_signal)
     with listen() as request:
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), stop_signal)
         with request.deferred():
             request.signal_name = None
-            os.kill(os.getpid(), number)
-        assert request.signal_name == number.name
+            os.kill(os.getpid(), stop_signal)
+        assert request.signal_name == stop_signal.name
         with pytest.raises(KeyboardInterrupt):
             request.check()
         request.agreed = True
         request.check()
-    assert signal.getsignal(number) is handler
+    assert signal.getsignal(stop_signal) is handler
 
 
 def test_a_second_ctrl_c_interrupts_always():

@@ -265,7 +265,7 @@ def test_local_sgd_reaches_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "number"),
+    ("section", "group_count"),
     [
         ({"groups": 0}, 16),
         ({"groups": 4}, 4),
@@ -281,9 +281,9 @@ def test_local_sgd_reaches_the_model() -> None:
     ],
     ids=("none", "bytes", "layer", "block", "list"),
 )
-def test_groups_are_those_of_the_job(section: dict[str, object], number: int) -> None:
+def test_groups_are_those_of_the_job(section: dict[str, object], group_count: int) -> None:
     made = units(LOAD.gradients, of(section))
-    assert len(made) == number
+    assert len(made) == group_count
     assert sum(len(unit.sizes) for unit in made) == len(LOAD.gradients)
     assert sum(sum(unit.sizes) for unit in made) == sum(
         gradient.size for gradient in LOAD.gradients

@@ -198,10 +198,10 @@ def test_frames_in_files_of_their_own(tmp_path, suffix):
 @pytest.mark.parametrize("counts", [(12,), (6, 6), (5, 5, 2), (1, 7, 4)])
 def test_frames_are_joined_from_files_of_many(tmp_path, counts):
     frames = DATA.reshape(1, 12, 6, 8)
-    first = 0
+    start = 0
     for file_number, count in enumerate(counts, start=9):  # 10 comes after 9
-        write_mib(tmp_path / f"scan_{file_number}.mib", frames[:, first : first + count])
-        first += count
+        write_mib(tmp_path / f"scan_{file_number}.mib", frames[:, start : start + count])
+        start += count
     assert_refused("12 frames and does not state", tmp_path)
     assert_reads(tmp_path, DATA, scan_shape=(3, 4))
     write_hdr(tmp_path / "scan.hdr", ScanX=4, ScanY=3)

@@ -27,11 +27,11 @@ def write_tvips(folder, data, before=5, after=2, per_file=9, version=2):
     )
     frames = [np.zeros(data.shape[2:], "u2")] * before + list(data.reshape(-1, *data.shape[2:]))
     frames += [np.zeros(data.shape[2:], "u2")] * after
-    for first in range(0, len(frames), per_file):
-        with (folder / f"run_{first // per_file:03d}.tvips").open("wb") as file:
-            if not first:
+    for start in range(0, len(frames), per_file):
+        with (folder / f"run_{start // per_file:03d}.tvips").open("wb") as file:
+            if not start:
                 file.write(series.ljust(256, b"\0"))
-            for index in range(first, min(first + per_file, len(frames))):
+            for index in range(start, min(start + per_file, len(frames))):
                 y, x = places[index]
                 head = struct.pack("<3I", index, 0, 0)
                 head = head.ljust(68, b"\0") + struct.pack("<2f", x, y) if version == 2 else head

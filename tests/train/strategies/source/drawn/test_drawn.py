@@ -60,8 +60,8 @@ def test_records_are_found_in_the_file_where_lmdb_reads_them(dataset):
         with Shard(path) as shard:
             places = lmdb_structure.locations(path)
             assert tuple(places) == shard.ids
-            for sample_id, (first, size) in places.items():
-                assert data[first : first + size] == shard.read_bytes(sample_id)
+            for sample_id, (start, size) in places.items():
+                assert data[start : start + size] == shard.read_bytes(sample_id)
                 count += 1
     assert count == 12
 
@@ -150,9 +150,9 @@ def test_more_samples_than_there_are_is_refused(dataset, tmp_path):
 
 def test_a_record_that_is_damaged_at_its_origin_is_not_added(dataset, tmp_path):
     path = shard_path(dataset, 1)
-    sample_id, (first, size) = next(iter(lmdb_structure.locations(path).items()))
+    sample_id, (start, size) = next(iter(lmdb_structure.locations(path).items()))
     data = bytearray(path.read_bytes())
-    data[first + size - 1] ^= 1
+    data[start + size - 1] ^= 1
     path.write_bytes(data)
     count = sum(split == "train" for split in splits(dataset).values())
     assert f"{sample_id} in shard-00001.lmdb: " in fault(

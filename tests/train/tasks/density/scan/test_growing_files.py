@@ -28,18 +28,18 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(model):
+def whole_scan(model):
     return reconstruct.reconstruct(counts(), model, BEAM, **KNOWN)
 
 
-def test_a_growing_raw_file_gives_what_the_whole_scan_gives(model, whole, tmp_path):
+def test_a_growing_raw_file_gives_what_the_whole_scan_gives(model, whole_scan, tmp_path):
     path = tmp_path / "scan.raw"
     data = counts().tobytes()
 
     def write():
         with path.open("ab", buffering=0) as file:
-            for first in range(0, len(data), 5000):  # parts of frames
-                file.write(data[first : first + 5000])
+            for start in range(0, len(data), 5000):  # parts of frames
+                file.write(data[start : start + 5000])
                 time.sleep(0.02)
 
     writer = threading.Thread(target=write)
@@ -48,7 +48,7 @@ def test_a_growing_raw_file_gives_what_the_whole_scan_gives(model, whole, tmp_pa
         reconstruct_live(path, model, BEAM, scan_shape=SCAN, wait_s=20.0, layout=RAW, **KNOWN)
     )
     writer.join()
-    assert_equal(updates[-1].result, whole)
+    assert_equal(updates[-1].result, whole_scan)
 
 
 def test_a_growing_hdf5_file_is_read_while_it_is_written(tmp_path):

@@ -26,7 +26,7 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(model):
+def whole_scan(model):
     return reconstruct.reconstruct(counts(), model, BEAM, **KNOWN)
 
 
@@ -34,12 +34,12 @@ def whole(model):
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_gives_what_the_whole_scan_gives_whatever_its_arrays(model, whole):
+def test_a_stream_gives_what_the_whole_scan_gives_whatever_its_arrays(model, whole_scan):
     frames = counts().reshape(-1, 4, 4)
-    arrays = [frames[:1], *(frames[first : first + 7] for first in range(1, 500, 7)), frames[505:]]
+    arrays = [frames[:1], *(frames[start : start + 7] for start in range(1, 500, 7)), frames[505:]]
     assert sum(map(len, arrays)) == len(frames)
     updates = list(reconstruct_live(iter(arrays), model, BEAM, scan_shape=SCAN, **KNOWN))
-    assert_equal(updates[-1].result, whole)
+    assert_equal(updates[-1].result, whole_scan)
     assert [update.is_last for update in updates] == [False, False, False, True]
     assert [update.rows_read for update in updates] == [
         24,
@@ -55,8 +55,10 @@ def test_a_stream_gives_what_the_whole_scan_gives_whatever_its_arrays(model, who
     ]  # where the next one begins, and 3 of margin
     for update in updates[:-1]:
         done = update.rows_done
-        np.testing.assert_array_equal(update.result.density[:done], whole.density[:done])
-        np.testing.assert_array_equal(update.result.uncertainty[:done], whole.uncertainty[:done])
+        np.testing.assert_array_equal(update.result.density[:done], whole_scan.density[:done])
+        np.testing.assert_array_equal(
+            update.result.uncertainty[:done], whole_scan.uncertainty[:done]
+        )
         known = np.isfinite(update.result.density).all(axis=1)
         assert known.sum() == update.rows_read - 3
         assert np.isnan(update.result.bright_field[update.rows_read :]).all()
@@ -81,16 +83,19 @@ def test_an_unknown_axis_and_beam_come_from_the_first_rows_and_it_is_said(model)
     scan[:8, :, :, 2:] += 30
     unknown = replace(BEAM, centre_pixels=None)
     *_, last = reconstruct_live(iter(scan), model, unknown, scan_shape=SCAN)
-    first = scan[:8].mean(axis=(0, 1))
-    centre = [float(first.sum(axis=1 - axis) @ np.arange(4) / first.sum()) for axis in (0, 1)]
+    mean_pattern = scan[:8].mean(axis=(0, 1))
+    centre = [
+        float(mean_pattern.sum(axis=1 - axis) @ np.arange(4) / mean_pattern.sum())
+        for axis in (0, 1)
+    ]
     known = replace(BEAM, centre_pixels=tuple(centre))
-    expected = reconstruct.reconstruct(scan, model, known, beam_intensity=float(first.sum()))
+    expected = reconstruct.reconstruct(scan, model, known, beam_intensity=float(mean_pattern.sum()))
     np.testing.assert_allclose(last.result.density, expected.density, rtol=1e-5)
     assert "the mean pattern of the above is that of the first 8 rows" in last.result.notes
 
 
 def test_corrections_that_depend_on_the_place_and_lost_patterns_are_those_of_the_whole_scan(
-    model, whole
+    model, whole_scan
 ):
     scan = counts()
     scan[30, 11] = 0
@@ -103,7 +108,7 @@ def test_corrections_that_depend_on_the_place_and_lost_patterns_are_those_of_the
     assert np.argwhere(np.isnan(last.result.density)).tolist() == [[30, 11]]
     assert last.result.provenance["lost_patterns"] == [[30, 11]]
     assert (
-        np.nanmedian(np.abs(expected.density - whole.density)) > 0
+        np.nanmedian(np.abs(expected.density - whole_scan.density)) > 0
     )  # the corrections have an effect
 
 
@@ -134,7 +139,7 @@ def test_a_stream_that_ends_early_or_is_no_stream_of_patterns_is_an_error(model)
 # --------------------------------------------------------------------------------------------------
 
 
-def test_an_interrupted_stream_continues_to_the_same_result(model, whole, tmp_path):
+def test_an_interrupted_stream_continues_to_the_same_result(model, whole_scan, tmp_path):
     state = tmp_path / "state.npz"
     for stop in (1, 2):
         row = next_row(state) if state.exists() else 0
@@ -150,7 +155,7 @@ def test_an_interrupted_stream_continues_to_the_same_result(model, whole, tmp_pa
     *_, last = reconstruct_live(
         stream, model, BEAM, scan_shape=SCAN, first_row=row, state=state, **KNOWN
     )
-    assert_equal(last.result, whole)
+    assert_equal(last.result, whole_scan)
     assert not state.exists()
 
 
@@ -214,7 +219,7 @@ def test_a_reconstruction_that_was_begun_with_other_weights_is_refused(tmp_path)
         next(reconstruct_live(iter(counts()[12:]), run, BEAM, first_row=12, **given))
 
 
-def test_a_moved_network_and_a_moved_file_continue(model, whole, tmp_path):
+def test_a_moved_network_and_a_moved_file_continue(model, whole_scan, tmp_path):
     path = tmp_path / "scan.raw"
     path.write_bytes(counts().tobytes())
     given = {"scan_shape": SCAN, "layout": RAW, "state": tmp_path / "state.npz", **KNOWN}
@@ -222,7 +227,7 @@ def test_a_moved_network_and_a_moved_file_continue(model, whole, tmp_path):
     shutil.copytree(model.folder, tmp_path / "moved")
     path = path.rename(tmp_path / "renamed.raw")
     *_, last = reconstruct_live(path, tmp_path / "moved", BEAM, **given)
-    assert_equal(last.result, whole)
+    assert_equal(last.result, whole_scan)
 
 
 def test_weights_that_are_replaced_while_they_are_loaded_are_not_used(tmp_path, monkeypatch):
