@@ -74,7 +74,7 @@ def run(
 
 
 def _be_child(
-    command: Command, folder: Path, stop_at: int | None, number: int, writer: int
+    command: Command, folder: Path, stop_at: int | None, signal_number: int, writer: int
 ) -> None:
     code = 99
     with contextlib.suppress(BaseException):
@@ -100,7 +100,7 @@ def _be_child(
                 count += 1
                 os.write(writer, b".")
                 if count == stop_at:
-                    os.kill(os.getpid(), number)
+                    os.kill(os.getpid(), signal_number)
 
         sys.addaudithook(hook)
         code = command.main(list(command.words))
@@ -297,5 +297,5 @@ def test_a_stop_at_some_events_loses_nothing(name):
             for event in rng.choice(count, count if every else min(3, count), replace=False) + 1
         )
 
-    for number in SIGNALS if every else SIGNALS[:2]:
-        assert not list(faults(COMMANDS[name], number, chosen))
+    for signal_name in SIGNALS if every else SIGNALS[:2]:
+        assert not list(faults(COMMANDS[name], signal_name, chosen))

@@ -78,10 +78,10 @@ def test_two_ranks_learn_in_float16_with_channels_first_groups_and_cache(tmp_pat
             for line in lines
         ]
 
-    undisturbed = train("whole", "training.steps=8")
-    assert undisturbed[-1][1] < undisturbed[0][1]
+    uninterrupted = train("whole", "training.steps=8")
+    assert uninterrupted[-1][1] < uninterrupted[0][1]
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     for later in (tmp_path / "killed" / "checkpoints").glob("step-*8.npz"):
         later.unlink()
-    assert train("killed", "training.steps=8") == undisturbed
+    assert train("killed", "training.steps=8") == uninterrupted
     assert "resumed after step 4" in out[-1]

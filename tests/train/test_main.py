@@ -64,19 +64,18 @@ def test_a_resumed_job_gives_the_same_bits(undisturbed, config):
 @pytest.mark.usefixtures("no_report", "undisturbed")
 def test_a_job_that_ends_after_some_steps_goes_on_within_the_epoch(config):
     pairs = "training.accumulate=2"
-    undisturbed = config.parent / "pairs"
+    at_once = config.parent / "pairs"
     resumed = config.parent / "pairs_resumed"
-    train(config, [pairs], undisturbed)
-    assert len(rows(undisturbed)) == 3 * 4  # of 8 samples
-    assert (
-        rows(undisturbed)[-1]["lr"] > rows(undisturbed)[0]["lr"] == 1e-3
-    )  # a warm-up to that of two ranks
+    train(config, [pairs], at_once)
+    assert len(rows(at_once)) == 3 * 4  # of 8 samples
+    # A warm-up to the rate of two ranks.
+    assert rows(at_once)[-1]["lr"] > rows(at_once)[0]["lr"] == 1e-3
     train(config, [pairs, "training.steps=6"], resumed)
     assert (newest(resumed)[0], len(rows(resumed))) == ("step-000000006.npz", 6)
     facts = json.loads((resumed / "evaluation.json").read_text())["run"]
     assert (facts["steps"], facts["epochs"]) == (6, 1)
     train(config, [pairs, "training.steps=99"], resumed)  # the epochs are over before
-    assert differences(resumed, undisturbed) == []
+    assert differences(resumed, at_once) == []
     train(config, [pairs, "training.steps=6"], resumed)  # done: nothing is trained, nor taken back
     assert len(rows(resumed)) == 12
 
@@ -241,9 +240,8 @@ def test_a_run_is_told_before_it_begins(config, undisturbed):
     forecasted = (facts["steps"], facts["train_samples"], facts["parameters"])
     assert forecasted == (done["steps"], done["training_samples"], done["parameters"])
     written = next((undisturbed / "checkpoints").glob("*.npz")).stat().st_size
-    assert facts["checkpoint_bytes"] == pytest.approx(
-        written, rel=0.5
-    )  # names are most of so small a file
+    # Names are most of so small a file.
+    assert facts["checkpoint_bytes"] == pytest.approx(written, rel=0.5)
     assert facts["seconds"] > facts["steps"] * facts["step_s"] > 0
 
 

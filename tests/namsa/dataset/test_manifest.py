@@ -373,16 +373,14 @@ def test_a_rank_derives_only_the_crystals_of_its_share(written, monkeypatch, tmp
         update={"data": config.data.model_copy(update={"manifest_from": folder / "first"})}
     )
     factory.produce(settings, tmp_path, RankLayout(5, 40, 1), prepare=prepare)
-    shared_entries = share(manifest.read(folder / "first"), 5, 40)
-    assert {name for name, _ in simulated} == {entry.material for entry in shared_entries}
+    entries = share(manifest.read(folder / "first"), 5, 40)
+    assert {name for name, _ in simulated} == {entry.material for entry in entries}
     for name, of_entry in simulated:
         assert name == of_entry
-    assert len(derived) == len(
-        {entry.material for entry in shared_entries if entry.source == "substituted"}
-    )
-    assert (tmp_path / "manifest.jsonl").read_bytes() == (
-        folder / "first" / "manifest.jsonl"
-    ).read_bytes()
+    substituted = {entry.material for entry in entries if entry.source == "substituted"}
+    assert len(derived) == len(substituted)
+    listed = (folder / "first" / "manifest.jsonl").read_bytes()
+    assert (tmp_path / "manifest.jsonl").read_bytes() == listed
 
 
 def test_a_manifest_of_other_sources_is_compared_crystal_by_crystal(written, monkeypatch) -> None:

@@ -310,7 +310,7 @@ def test_the_held_out_samples_of_reality_are_the_frozen_ones(monkeypatch):
     monkeypatch.setattr(
         entries,
         "assign",
-        lambda materials, split: [split_of[material.name] for material in materials],
+        lambda materials, split: [split_of[crystal.name] for crystal in materials],
     )
     held_out = build_entries(
         config, [crystal for crystal in crystals if split_of[crystal.name] != "train"]

@@ -200,7 +200,7 @@ def test_moved_charge_changes_weak_reflections_as_mott_and_bethe_say(slices):
         q2 = q @ q
         phases = np.exp(-2j * np.pi * atoms.positions[:, :2] @ q)
         atom_factors = np.array(
-            [electron(int(number), np.array([q2]))[0] for number in atoms.numbers]
+            [electron(int(atomic_number), np.array([q2]))[0] for atomic_number in atoms.numbers]
         )
         change = (
             np.array(charges)

@@ -62,7 +62,7 @@ def test_ranks_that_divide_samples_and_batches_that_accumulate_are_counted(tmp_p
 
 
 def test_a_run_that_was_killed_and_went_on_is_read_as_if_left_alone(tmp_path):
-    undisturbed, killed = (
+    uninterrupted, killed = (
         write_run(tmp_path / name / "a", 3, [5.0, 4.0], [2.0, 1.0]) for name in ("whole", "killed")
     )
     lines = (killed / "metrics.jsonl").read_text().splitlines()
@@ -70,7 +70,7 @@ def test_a_run_that_was_killed_and_went_on_is_read_as_if_left_alone(tmp_path):
     (killed / "metrics.jsonl").write_text(
         "\n".join([lines[0], skipped, *lines[1:]]) + '\n{"step": 6, "ep'
     )
-    assert read_run(killed, "huber") == read_run(undisturbed, "huber")
+    assert read_run(killed, "huber") == read_run(uninterrupted, "huber")
     (killed / "metrics.jsonl").write_text(
         "\n".join([*lines[:2], skipped, ""])
     )  # the last row of a step counts

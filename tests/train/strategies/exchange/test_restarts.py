@@ -85,10 +85,10 @@ def main(out: Path) -> None:
     for name, overrides in WAYS.items():
         if KINDS[name] in kinds("exchange"):
             ways[name] = overrides
-    restarts = {
+    outcomes = {
         name: stopped_and_left_alone(out, name, overrides) for name, overrides in ways.items()
     }
-    (out / "restarts.json").write_text(json.dumps(restarts))
+    (out / "restarts.json").write_text(json.dumps(outcomes))
 
 
 @pytest.fixture(scope="module")

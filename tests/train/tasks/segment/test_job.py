@@ -73,13 +73,11 @@ def test_held_out_composites_are_scored_beside_the_baseline(evaluation, page):
     for row in evaluation["samples"]:
         if row["kind"] == "boundary":
             specimens.append(row)
-    specimen_scores = evaluation["scores"]["specimen"]["dev"]
-    assert specimen_scores["scans"] == len(specimens) > 0
-    assert specimen_scores["positions"] == 64 * len(specimens)
-    assert (
-        specimen_scores["fractions"]["grain"] > 0.1
-    )  # from the records' labels: about half of each
-    assert specimen_scores["fractions"]["phase"] == 0
+    of_specimen = evaluation["scores"]["specimen"]["dev"]
+    assert of_specimen["scans"] == len(specimens) > 0
+    assert of_specimen["positions"] == 64 * len(specimens)
+    assert of_specimen["fractions"]["grain"] > 0.1  # from the records' labels: about half of each
+    assert of_specimen["fractions"]["phase"] == 0
     assert evaluation["expected_fractions"] == pytest.approx([0.7, 0.2, 0.1])
     assert "the mean intersection over union is" in page
     assert 'alt="Held-out scans with true and predicted classes"' in page

@@ -47,7 +47,7 @@ def undivided(layout, **inputs):
     return one_by_one(experiment(layout, "y", **inputs), split=SampleSplit())
 
 
-def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
+def trained(folder, job, entries, ranks, ways=1, axis="y", start=(0, 0)):
     """Of each rank, the batches of all epochs, the samples that it has read, and the bytes that it
     has received.
     """
@@ -61,15 +61,15 @@ def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
         divided = split(axis, rank.rank() % ways) if ways > 1 else None
         source = source_of(job)
         samples = TrainingSamples(
-            source, job, TrainingSet(dataset, entries, first, rank, divided), lines.append
+            source, job, TrainingSet(dataset, entries, start, rank, divided), lines.append
         )
         group = rank_number // ways
         groups = ranks // ways
         count = len(entries) // groups
-        taken = first[1]
+        taken = start[1]
         epoch_batches = []
         after_first = 0
-        for epoch in range(first[0], EPOCHS):
+        for epoch in range(start[0], EPOCHS):
             rank_entries = source.epoch_entries(
                 entries, epoch, group, groups, count - taken // groups, taken
             )
@@ -85,7 +85,7 @@ def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
             )
             epoch_batches += [(x.numpy(), y.numpy()) for x, y in read]
             source.end_epoch()
-            after_first = len(reads[rank_number]) if epoch == first[0] else after_first
+            after_first = len(reads[rank_number]) if epoch == start[0] else after_first
             taken = 0
         assert len(reads[rank_number]) == after_first  # no epoch but the first reads
         store = getattr(source, "store", None)
@@ -145,9 +145,9 @@ def test_every_sample_is_read_once_and_batches_have_the_bits_of_the_disk(
         job = undivided("detector", **inputs)
     entries = write(tmp_path, job, tiles, count=9)  # one is left over in most epochs
     expected = trained(tmp_path, job, entries, ranks, ways)
-    for first in ((0, 0), (1, 4)):  # from the start, and from within an epoch
-        wanted = trained(tmp_path, job, entries, ranks, ways, first=first) if first[1] else expected
-        results = trained(tmp_path, kept(job), entries, ranks, ways, first=first)
+    for start in ((0, 0), (1, 4)):  # from the start, and from within an epoch
+        wanted = trained(tmp_path, job, entries, ranks, ways, start=start) if start[1] else expected
+        results = trained(tmp_path, kept(job), entries, ranks, ways, start=start)
         same(results, wanted)
         ids = sorted(entry.id for entry in entries)
         slabs = ways > 1 and not inputs

@@ -56,9 +56,9 @@ def taken(monkeypatch):
 def test_a_stopped_job_goes_on_with_the_same_draws_whatever_simulates(
     config, directory, taken, capsys
 ):
-    undisturbed = config.parent / "beside_whole"
+    uninterrupted = config.parent / "beside_whole"
     stopped = config.parent / "beside_stopped"
-    train(config, [*settings(2), *directory], undisturbed)
+    train(config, [*settings(2), *directory], uninterrupted)
     printed = capsys.readouterr().out
     expected = list(taken)
     taken.clear()
@@ -71,13 +71,13 @@ def test_a_stopped_job_goes_on_with_the_same_draws_whatever_simulates(
     assert taken == expected[29:]
     assert set(Counter(expected).values()) == {3}
     assert len(set(expected)) == 3 * 8
-    assert differences(stopped, undisturbed) == []
+    assert differences(stopped, uninterrupted) == []
     assert (
         "by 2 processes of a rank on the processor, each on one core at niceness 10, each trained "
         "on 3 times" in (" ".join(printed.split()))
     )
     assert "s of waiting for them" in " ".join(printed.split())
-    assert sum(row["simulated"] for row in rows(undisturbed)) == 3 * 8
+    assert sum(row["simulated"] for row in rows(uninterrupted)) == 3 * 8
     with Dataset(config.parent / "beside") as dataset:
         stored = manifest.present(config.parent / "beside", dataset.ids)
     listed = []
@@ -92,7 +92,7 @@ def test_a_stopped_job_goes_on_with_the_same_draws_whatever_simulates(
     assert {e.id for e in stored if e.split != "train"} == {
         e.id for e in listed if e.split != "train"
     }
-    evaluation = json.loads((undisturbed / "evaluation.json").read_text())
+    evaluation = json.loads((uninterrupted / "evaluation.json").read_text())
     assert {row["id"] for row in evaluation["samples"]} == {
         e.id for e in listed if e.split != "train"
     }
