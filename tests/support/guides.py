@@ -95,7 +95,7 @@ def lay_out(folder: Path) -> None:
     programs.
     """
     programs = folder / ".programs"
-    conda = folder / "ENV" / "bin"  # of conda
+    conda = folder / "ENV" / "bin"
     for place, names in ((programs, PROGRAMS), (conda, ("python", "conda-pack"))):
         place.mkdir(parents=True)
         for name in names:

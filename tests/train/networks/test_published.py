@@ -188,8 +188,8 @@ def test_alexnet_of_krizhevsky_and_of_zhuang():
 def test_vgg_of_simonyan(convolutions, parameters):
     """Table 2: 133, 133, 138 and 144 million, in 11, 13, 16 and 19 layers."""
     filters = []
-    for maps, count_of_maps in zip((64, 128, 256, 512, 512), convolutions, strict=True):
-        filters.append([maps] * count_of_maps)
+    for maps, convolution_count in zip((64, 128, 256, 512, 512), convolutions, strict=True):
+        filters.append([maps] * convolution_count)
     counted = count(network("vgg", f"network.filters={filters}"))
     assert counted.parameters == parameters
     assert counted.convolutions == sum(convolutions)

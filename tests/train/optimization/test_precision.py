@@ -126,10 +126,10 @@ def test_master_weights_are_float32_and_computation_is_not(policy, digits):
     """A step far below the spacing of the short numbers is not lost; the network's answers have
     only their digits.
     """
-    global_policyl = keras.config.dtype_policy()
+    global_policy = keras.config.dtype_policy()
     exact = dense("float32")
     short = dense(policy)
-    assert keras.config.dtype_policy() == global_policyl
+    assert keras.config.dtype_policy() == global_policy
     assert {variable.dtype for variable in short.variables} == {"float32"}
     assert short.layers[0].compute_dtype == policy.removeprefix("mixed_")
     x = np.random.default_rng(6).normal(size=(32, 7)).astype(np.float32)
@@ -142,8 +142,8 @@ def test_master_weights_are_float32_and_computation_is_not(policy, digits):
     )
     optimizer = LarsAdam(training.optimizer)
     optimizer.build([weight])
-    global_policyl = weight.numpy()
+    initial = weight.numpy()
     optimizer.apply([tf.ones_like(weight.value)], [weight])
-    moved = global_policyl - weight.numpy()
-    large = np.abs(global_policyl) < 0.5
+    moved = initial - weight.numpy()
+    large = np.abs(initial) < 0.5
     np.testing.assert_allclose(moved[large], 1e-7, atol=3e-8)
