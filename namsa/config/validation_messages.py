@@ -74,9 +74,11 @@ def _has_inside(places: Iterable[tuple[int | str, ...]], place: tuple[int | str,
 def _one_problem(model: type[BaseModel], problem_at: _Problem) -> str:
     """Returns one problem that pydantic found, with the value and the meaning of its key."""
     problem = problem_at.found[0]
-    section, location = _section_at(model, [shorten(name, 60) for name in problem_at.place])
+    names = [shorten(name, 60) for name in problem_at.place]
+    is_unknown = problem["type"] == "extra_forbidden"
+    section, location = _section_at(model, names, ends_in_key=is_unknown)
     given = problem["input"]
-    if problem["type"] == "extra_forbidden":
+    if is_unknown:
         return _unknown_key_message(section, location, given, model)
     place = ".".join(location) or "configuration"
     words = [words_of(one) for one in problem_at.found]
@@ -122,16 +124,22 @@ def _unknown_key_message(
     return f"unknown key {place}; {suggestion(key, section, location[:-1], root)}"
 
 
-def _section_at(model: type[BaseModel], location: list[str]) -> tuple[type[BaseModel], list[str]]:
+def _section_at(
+    model: type[BaseModel], location: list[str], *, ends_in_key: bool = False
+) -> tuple[type[BaseModel], list[str]]:
     """Returns the class of the section that has the last key of a location, and the location
     without kinds of sections.
+
+    Args:
+        ends_in_key: Whether the last name is a key even where a kind has that name.
     """
     kinds: dict[str, type[BaseModel]] = {}  # the classes that the last section may be, by kind
     section = model
     keys = []
-    for name in location:
+    for index, name in enumerate(location):
         field = model.model_fields.get(name)
-        if field is None and name in kinds:
+        may_be_kind = not (ends_in_key and index == len(location) - 1)
+        if field is None and may_be_kind and name in kinds:
             model = kinds[name]
             kinds = {}
             continue

@@ -38,7 +38,8 @@ def window_side(size: int, trained: int, multiple: int) -> int:
     if size < multiple:
         raise InputError(
             f"the scan has {plural(size, 'position')} of the network's step along one side, the "
-            f"network needs {multiple} or more"
+            f"network needs {multiple} or more: check the scan step (--scan-step-angstrom), or "
+            "give a larger part of the scan"
         )
     return trained if size >= trained else size // multiple * multiple
 

@@ -36,6 +36,7 @@ QUICKSTART = CONFIGS / "quickstart.yaml"
         ("data.path=x", "did you mean directory?"),
         ("training.inputs.imperfections={source: 3}", "mean source_size_angstrom?"),
         ("training.dropout=0.1", "unknown key training.dropout; did you mean network.dropout?"),
+        ("training.loss.huber=3", "unknown key training.loss.huber; did you mean huber_delta?"),
         ("network.qqqq=3", "the keys here are kind, input_shape, "),
     ],
 )

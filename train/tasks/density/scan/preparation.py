@@ -113,6 +113,7 @@ def prepare(
     plan = scan.plan
     note = scan.note
     given = specimen or KnownSpecimen()
+    given.elements()  # a formula that is none is refused before the work
     of_file = None
     if options.trust or any(measure.takes_thickness for measure in measures):
         of_file = scan.data.thickness_angstrom

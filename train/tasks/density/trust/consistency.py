@@ -13,9 +13,11 @@ the scan is that of the specimen and that of the error together. Where the mean 
 uncertainty is half of it or more, at most half of what the density shows is the specimen.
 """
 
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
+from ase.data import atomic_numbers
 from ase.formula import Formula
 
 from namsa.base.arrays import Array
@@ -96,6 +98,11 @@ class KnownSpecimen:
         """
         if self.formula is None:
             return None
+        if re.search(r"(?<!\d)0", self.formula):  # ase takes Ti03 for three Ti
+            raise InputError(
+                f"--formula {shorten(self.formula)} has a number that begins with 0: is it the "
+                "letter O? Give one as SrTiO3"
+            )
         try:
             elements: dict[str, int] = Formula(self.formula).count()
         except ValueError:
@@ -107,6 +114,12 @@ class KnownSpecimen:
                 f"--formula {shorten(self.formula)}: give 1 to {MOST_ATOMS} atoms of each element, "
                 "as in SrTiO3"
             )
+        for symbol in elements:
+            if symbol not in atomic_numbers:
+                raise InputError(
+                    f"--formula {shorten(self.formula)}: {symbol} is no chemical element: give "
+                    "symbols, as in SrTiO3"
+                )
         return elements
 
 

@@ -58,6 +58,21 @@ def test_a_true_density_is_trusted_and_false_ones_are_not(tmp_path, silicon):
     assert trust(2 * density, patterns) < 0.9 * true
 
 
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("SrTi03", "begins with 0: is it the letter O"),
+        ("Xx2", "--formula Xx2: Xx is no chemical element"),
+        ("sili", "is no chemical formula: give one as SrTiO3"),
+        ("Si0", "begins with 0"),
+    ],
+)
+def test_a_formula_with_a_slip_is_refused(formula, message):
+    with pytest.raises(InputError, match=message):
+        KnownSpecimen(formula=formula).elements()
+    assert KnownSpecimen(formula="C10H20").elements() == {"C": 10, "H": 20}
+
+
 def test_a_transfer_beside_the_weights_stands_for_a_formula(tmp_path, silicon):
     density, patterns = silicon
     window = density.shape
