@@ -119,8 +119,10 @@ def test_a_missing_file_is_looked_for_in_the_folders_here_and_by_its_name(tmp_pa
     (tmp_path / "first-hour").mkdir()
     (tmp_path / "first-hour" / "SrTiO3.cif").touch()
     (tmp_path / "scan_01.h5").touch()
-    found = missing_files.likely_file(Path("SrTiO3.cif"))
-    assert found.startswith(f"; did you mean {Path('first-hour/SrTiO3.cif')}? Names of files begin")
+    ending = missing_files.likely_file(Path("SrTiO3.cif"))
+    assert ending.startswith(
+        f"; did you mean {Path('first-hour/SrTiO3.cif')}? Names of files begin"
+    )
     assert missing_files.likely_file(Path("scan_1.h5")) == "; did you mean scan_01.h5?"
     assert missing_files.likely_file(Path("scan_1.cif")) == ""
     assert missing_files.likely_file(Path("nowhere/scan.h5")) == ""
