@@ -91,7 +91,7 @@ def examples_figure(examples: Examples, classes: Sequence[str]) -> Figure:
             ((examples.truth, "truth"), (examples.labels, "network"))
         ):
             outlined_panel(axes[row, column], image, labels[column], pixels, f"{title}\n{what}")
-    letter_panels(axes.flat)
+    letter_panels(list(axes.flat))
     _legend(figure, classes)
     return figure
 
@@ -114,7 +114,7 @@ def segments_figure(
     for ax, name in zip(axes[0, 1:], names[1:], strict=True):
         title = f"Probability of {name}"
         image_panel(ax, probabilities[name], pixels, title, "", norm=Normalize(0, 1))
-    letter_panels(axes.flat)
+    letter_panels(list(axes.flat))
     _legend(figure, names)
     return figure
 
