@@ -18,8 +18,6 @@ from xdist.workermanage import WorkerController
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # channels first, on older processors, too
-# Operations at once, as on two cores: TensorFlow's peak of memory depends on it.
-os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 os.environ.pop("COLUMNS", None)  # the caller's terminal would set the width of printed tables
 
 MOST_WORKERS = 4

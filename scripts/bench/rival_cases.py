@@ -52,6 +52,7 @@ class Case(NamedTuple):
 
 
 SHOWN = {
+    "light": Case("step", 23, 45.0, 100.0, 120.0, 1e6),
     "planted": Case("planted", 6, 45.0, 100.0, 120.0, 1e6),
     "boundary": Case("boundary", 11, 65.0, 90.0, 110.0, 1e5),
     "boundary-far": Case("boundary", 11, 65.0, 150.0, 130.0, 1e5),

@@ -91,7 +91,7 @@ def test_what_packed_weights_of_residual_blocks_save_at_a_link_is_said_of_a_run(
     for row in top_5:
         assert 0 <= row["top5_error"] <= row["error"]
     capsys.readouterr()
-    assert command(["transfer", str(run), "--gigabytes-per-s", "0.001", "--json"]) == 0
+    assert command(["transfer", str(run), "--gigabytes-per-s", "1e-6", "--json"]) == 0
     slow = json.loads(capsys.readouterr().out)
     assert command(["transfer", str(run), "--gigabytes-per-s", "1000", "--json"]) == 0
     fast = json.loads(capsys.readouterr().out)
