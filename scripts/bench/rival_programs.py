@@ -108,9 +108,9 @@ PY4DSTEM = Program(
         "blur": (0.0,),
         "positive": (True,),
     },
-    iterations=(2, 4, 8),
+    iterations=(2, 4),
     window=1.25,
-    chosen={},
+    chosen={"rate": 1.0, "modes": 3, "slice_angstrom": 10.0},
 )
 PROGRAMS = {"ptyrad": PTYRAD, "py4dstem": PY4DSTEM}
 

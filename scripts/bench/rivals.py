@@ -18,8 +18,8 @@ potential, which a phase is. "finer" is the better of both with a band to 2 in p
 image or truth that the other has not. The scan's outer 1.2 Å are left out. "true potential" is what
 a phase without errors has.
 
---search prints, setting by setting, what is best on two other crystals with the thickness told.
-What it finds belongs into `Program.chosen`, which is empty for py4DSTEM: its search was not run.
+--search prints, setting by setting, what is best on two other crystals with the thickness told, and
+after how many iterations. `Program.chosen` and the last of `Program.iterations` are what it found.
 
 "ratio" is the mean own fit of the best rival over that of the network, with nothing told.
 """
