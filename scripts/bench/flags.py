@@ -101,7 +101,8 @@ def cases() -> list[Case]:
         Case("titanate-400", lambda: titanate(400)),
         Case("PrScO3-185", lambda: orthorhombic("Pr", "Sc", (5.78, 8.03, 5.61), 185)),
         Case("YAlO3-210", lambda: orthorhombic("Y", "Al", (5.33, 7.375, 5.18), 210)),
-        Case("nitride-300", nitride, checkpoint="300kv-21mrad-fast"),
+        Case("nitride-300", nitride, checkpoint="300kv-21mrad-reality"),
+        Case("nitride-300-fast", nitride, wrong=False, checkpoint="300kv-21mrad-fast"),
         Case("titanate-50", lambda: titanate(50), wrong=False),
         Case("titanate-50-pacbed", lambda: titanate(50), pacbed, wrong=False),
     ]
