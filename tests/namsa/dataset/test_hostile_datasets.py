@@ -231,8 +231,8 @@ def test_export_replaces_no_file_of_the_dataset(d, run, name):
 def test_a_picture_that_fails_leaves_no_file(d, run):
     for out, expected, reason in (
         ("p.nothing", 2, "does not end as a picture"),
-        ("nowhere/p.png", 1, "cannot write the p"),
-        ("nowhere/p.html", 1, "cannot write the p"),
+        ("nowhere/p.png", 2, "there is no folder"),
+        ("nowhere/p.html", 2, "there is no folder"),
     ):
         code, line = run(["show", "d", "--out", out])
         assert (code, reason in line) == (expected, True), line
