@@ -5,7 +5,15 @@ import itertools
 import os
 from pathlib import Path
 
+from namsa.base.errors import InputError
+from namsa.base.text import shorten
+
 _MOST_FILES = 1000  # of a folder that are compared
+
+
+def no_file(path: Path) -> InputError:
+    """Returns the error for a file that is missing, which names the one that was probably meant."""
+    return InputError(f"there is no file {shorten(str(path), 300)}{likely_file(path)}")
 
 
 def likely_file(path: Path) -> str:

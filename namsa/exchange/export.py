@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from namsa.base.errors import InputError
-from namsa.base.files import check_outputs
 from namsa.base.folders import open_folder
+from namsa.base.outputs import check_outputs
 from namsa.base.pixels import PixelGrid
 from namsa.base.provenance_values import value
 from namsa.exchange import phaser, ptyrad, py4dstem, quantem

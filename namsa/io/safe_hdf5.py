@@ -22,7 +22,7 @@ import numpy as np
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.files import open_regular
-from namsa.base.missing_files import likely_file
+from namsa.base.missing_files import no_file
 from namsa.base.text import shorten
 from namsa.io import confined_library, confined_process, hdf5_process
 from namsa.io.block_digests import BlockDigests, ChangedBytesError
@@ -166,7 +166,7 @@ def open_hdf5(path: Path) -> Iterator[Hdf5File]:
             it.
     """
     if not os.path.isfile(path):
-        raise InputError(f"there is no file {shorten(str(path), 300)}{likely_file(path)}")
+        raise no_file(path)
     if not has_signature(path):  # no process is needed to say so
         raise DamagedFileError(path, "file signature not found")
     with _changes(path):

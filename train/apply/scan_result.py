@@ -13,8 +13,8 @@ import numpy as np
 from namsa.base.arrays import Array
 from namsa.base.console import output_console
 from namsa.base.errors import InputError
-from namsa.base.files import check_output
 from namsa.base.markup import element
+from namsa.base.outputs import check_output
 from namsa.base.pixels import PixelGrid
 from namsa.base.provenance_values import Provenance
 from namsa.base.text import described, printable

@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from namsa.base.errors import InputError, WorkError
-from namsa.base.files import check_output, make_folder, write_text_atomic
+from namsa.base.files import make_folder, write_text_atomic
 from namsa.base.launcher import bind_to_share, local_rank_and_size, rank_and_size
+from namsa.base.outputs import check_output
 from namsa.base.pixels import pattern_grid
 from namsa.base.text import plural
 from namsa.cli.commands.output import (

@@ -13,7 +13,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from namsa.base.errors import InputError, WorkError
-from namsa.base.files import check_output, open_atomic, open_regular, system_errors
+from namsa.base.files import open_atomic, open_regular, system_errors
+from namsa.base.outputs import check_output
 from namsa.base.text import shorten
 from namsa.cli.commands.output import print_json, print_line, progress_bars
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from namsa.base.errors import InputError
-from namsa.base.files import check_output
+from namsa.base.outputs import check_output
 from namsa.cli.calibration_options import layout, pair
 from namsa.cli.commands.output import print_json, print_line, print_table, stage_bars
 from namsa.cli.many_scans import is_for_many, treat_scans

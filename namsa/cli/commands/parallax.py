@@ -3,7 +3,7 @@
 import argparse
 import math
 
-from namsa.base.files import check_output
+from namsa.base.outputs import check_output
 from namsa.cli.calibration_options import calibration_overrides, layout
 from namsa.cli.commands.output import print_json, print_line, print_table, stage_bars
 from namsa.figures.panels import picture_format

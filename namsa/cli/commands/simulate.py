@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from namsa.base.errors import InputError, SimulationWarning
-from namsa.base.files import check_output
 from namsa.base.memory import available_memory_bytes
+from namsa.base.outputs import check_output
 from namsa.base.text import plural
 from namsa.cli.commands.output import (
     HDF5_SUFFIXES,

@@ -8,8 +8,8 @@ from typing import TypedDict
 import numpy as np
 
 from namsa.base.errors import InputError
-from namsa.base.files import check_output
 from namsa.base.names import check_name
+from namsa.base.outputs import check_output
 from namsa.base.text import shorten
 from namsa.cli.calibration_options import calibration_overrides, layout, refuse_stated
 from namsa.cli.commands.output import print_json, print_line

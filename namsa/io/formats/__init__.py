@@ -17,7 +17,7 @@ from typing import Protocol, cast
 
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import open_regular
-from namsa.base.missing_files import likely_file
+from namsa.base.missing_files import no_file
 from namsa.base.registry import entry_points
 from namsa.base.text import shorten
 from namsa.io.formats import (
@@ -137,7 +137,7 @@ def find_format(path: Path, options: ReadOptions) -> Format:
     if not os.path.exists(path):
         if frame_files.is_pattern(path):
             return frame_files
-        raise InputError(f"there is no file {shorten(str(path), 300)}{likely_file(path)}")
+        raise no_file(path)
     head = b""
     if not os.path.isdir(path):
         with open_regular(path) as file:

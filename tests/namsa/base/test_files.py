@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from namsa import InputError, WorkError
-from namsa.base import files, folders, locks, missing_files
+from namsa.base import files, folders, locks, missing_files, outputs
 from namsa.base.leftovers import hidden_name
 
 
@@ -95,9 +95,9 @@ def test_outputs_that_would_replace_an_input_are_refused(tmp_path):
     os.link(scan, alias)
     for source in (scan, alias):
         with pytest.raises(InputError, match=r"would replace .*which is read: choose another name"):
-            files.check_outputs(tmp_path, ["patterns.h5"], [source])
+            outputs.check_outputs(tmp_path, ["patterns.h5"], [source])
     with pytest.raises(InputError, match="is a file: name a folder"):
-        files.check_outputs(scan, ["a.txt"], [])
+        outputs.check_outputs(scan, ["a.txt"], [])
 
 
 def test_an_output_in_a_folder_that_is_missing_or_cannot_be_written_to_is_refused(
@@ -105,13 +105,13 @@ def test_an_output_in_a_folder_that_is_missing_or_cannot_be_written_to_is_refuse
 ):
     missing = tmp_path / "new" / "scan.json"
     with pytest.raises(InputError, match=r"there is no folder .*new: make it, or name another one"):
-        files.check_output(missing)
-    files.check_output(missing, makes_folders=True)
-    files.check_output(tmp_path / "scan.json")
+        outputs.check_output(missing)
+    outputs.check_output(missing, makes_folders=True)
+    outputs.check_output(tmp_path / "scan.json")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
     for path in (missing, tmp_path / "scan.json"):
         with pytest.raises(InputError, match=r"is no folder that can be written to: name another"):
-            files.check_output(path, makes_folders=True)
+            outputs.check_output(path, makes_folders=True)
 
 
 def test_a_missing_file_is_looked_for_in_the_folders_here_and_by_its_name(tmp_path, monkeypatch):

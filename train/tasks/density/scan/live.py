@@ -20,7 +20,7 @@ from rich.console import Console
 
 from namsa.base.console import output_console
 from namsa.base.errors import InputError
-from namsa.base.files import check_output
+from namsa.base.outputs import check_output
 from namsa.base.text import printable
 from namsa.base.version import __version__
 from namsa.cli.calibration_options import calibration_overrides
